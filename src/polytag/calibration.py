@@ -1,0 +1,110 @@
+"""Calibration: from any scores to probabilities that mean what they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.scores import Scores
+
+_PRIOR = 5.0  # a label's own curve counts as much as the common one after about this many informative entries
+
+
+def entries_in(scores: Scores, truth: csr_array) -> NDArray[np.bool_]:
+    """For every stored entry of the scores, whether that label is true of that document."""
+    n_labels = np.int64(scores.matrix.shape[1])
+    return np.isin(_keys(scores.matrix, n_labels), _keys(truth, n_labels), assume_unique=True)
+
+
+def _keys(matrix: csr_array, n_labels: np.int64) -> NDArray[np.int64]:
+    rows = np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
+    return np.asarray(rows * n_labels + matrix.indices)
+
+
+def logit(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Log odds of probabilities, bounded."""
+    p = np.clip(values.astype(np.float64), 1e-7, 1 - 1e-7)
+    return np.asarray(np.log(p) - np.log1p(-p))
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _fit_sigmoid(x: Any, y: Any, slope0: float, offset0: float, prior: float) -> Any:
+    """Newton's method for p = 1 / (1 + exp(-(slope x + offset))), with a Gaussian prior around the start."""
+    slope, offset = slope0, offset0
+    for _ in range(50):
+        g0, g1 = prior * (slope - slope0), prior * (offset - offset0)
+        h00, h01, h11 = prior + 1e-9, 0.0, prior + 1e-9
+        for i in range(len(x)):
+            p = 1.0 / (1.0 + np.exp(-(slope * x[i] + offset)))
+            error, weight = p - y[i], p * (1.0 - p)
+            g0 += error * x[i]
+            g1 += error
+            h00 += weight * x[i] * x[i]
+            h01 += weight * x[i]
+            h11 += weight
+        determinant = h00 * h11 - h01 * h01
+        if determinant <= 0.0:
+            break
+        step0, step1 = (h11 * g0 - h01 * g1) / determinant, (h00 * g1 - h01 * g0) / determinant
+        longest = max(abs(step0), abs(step1))
+        if longest > 2.0:  # far from the optimum the quadratic model overshoots
+            step0, step1 = step0 * 2.0 / longest, step1 * 2.0 / longest
+        slope, offset = slope - step0, offset - step1
+        if longest < 1e-6:
+            break
+    return slope, offset
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _fit_labels(x: Any, y: Any, ends: Any, prior: float, slopes: Any, offsets: Any) -> None:
+    start = 0
+    for label in range(len(ends)):
+        if ends[label] > start:
+            slopes[label], offsets[label] = _fit_sigmoid(
+                x[start : ends[label]], y[start : ends[label]], slopes[label], offsets[label], prior
+            )
+        start = ends[label]
+
+
+@dataclass
+class Platt:
+    """Platt's sigmoid: one curve for all labels, bent towards each label's own as far as its data allow."""
+
+    slopes: NDArray[np.float32]
+    offsets: NDArray[np.float32]
+
+    @classmethod
+    def fit(cls, scores: Scores, truth: csr_array) -> Platt:
+        """Fit on scores of documents that the model was not trained on."""
+        n_labels = int(scores.matrix.shape[1])
+        x, y = _inputs(scores, scores.matrix.data), entries_in(scores, truth).astype(np.float64)
+        slope, offset = _fit_sigmoid(x, y, 1.0, 0.0, 1.0)
+        slopes, offsets = np.full(n_labels, slope), np.full(n_labels, offset)
+        order = np.argsort(scores.matrix.indices, kind="stable")
+        ends = np.cumsum(np.bincount(scores.matrix.indices, minlength=n_labels))
+        _fit_labels(x[order], y[order], ends, _PRIOR, slopes, offsets)
+        return cls(np.maximum(slopes, 1e-3).astype(np.float32), offsets.astype(np.float32))
+
+    def apply(self, scores: Scores) -> Scores:
+        """The same entries as probabilities."""
+        labels = scores.matrix.indices
+        z = self.slopes[labels] * _inputs(scores, scores.matrix.data) + self.offsets[labels]
+        return scores.with_values(1.0 / (1.0 + np.exp(-z)), "probability")
+
+    def state(self) -> dict[str, Any]:
+        """As arrays."""
+        return {"slopes": self.slopes, "offsets": self.offsets}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Platt:
+        """From arrays."""
+        return cls(np.asarray(state["slopes"]), np.asarray(state["offsets"]))
+
+
+def _inputs(scores: Scores, values: NDArray[Any]) -> NDArray[np.float64]:
+    return logit(values) if scores.kind == "probability" else values.astype(np.float64)

@@ -1,0 +1,249 @@
+"""Classifier: a label set, a model, an optional calibration and a decision. The only thing that is saved, loaded, evaluated or served."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.artefact import artefact_folder, read_artefact, write_artefact
+from polytag.calibration import Platt
+from polytag.corpus import Corpus
+from polytag.decision import Decision
+from polytag.errors import ArtefactError, ConfigError, DataError, NotFittedError
+from polytag.labels import LabelSet
+from polytag.metrics import calibration_error, evaluate
+from polytag.models.model import HeldOut, Model, model_class, model_name
+from polytag.recipe import Recipe, build_model, validate_options
+from polytag.run import Run
+from polytag.scores import Scores
+
+log = logging.getLogger(__name__)
+Item = TypeVar("Item")
+_CELLS = 4_000_000  # entries of documents x labels that are held at once
+_MOST = 2_000  # documents scored at once
+_KEPT = 100  # labels per document that an evaluation keeps; every metric at k needs far fewer
+
+
+class Prediction(NamedTuple):
+    """What is said about one document: its labels, best first, and the score of each."""
+
+    labels: list[str]
+    scores: list[float]
+
+
+class Classifier:
+    """Plain text in, label names out."""
+
+    def __init__(self, model: str | Model | Recipe = "br", options: dict[str, Any] | None = None) -> None:
+        """Take a model by name (with options), as an object, or a whole recipe; nothing is trained yet."""
+        if isinstance(model, Model):
+            if options:
+                raise ConfigError("options go with a model's name; this model has its settings already")
+            shared = {"seed": model.seed, "optimise": model.optimise}
+            settings = {name: value for name, value in model.options().items() if name not in shared}
+            self.recipe = Recipe(model=model_name(model), options=settings, **shared)
+            self.model = model
+        else:
+            self.recipe = model if isinstance(model, Recipe) else _named(model, options or {})
+            self.model = build_model(self.recipe)
+        self.labels = LabelSet(())
+        self.calibration: Platt | None = None
+        self.decision = Decision(optimise=self.recipe.optimise, closed=self.recipe.closed)
+        self.training: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        """Say the model and whether it is trained."""
+        return f"Classifier({self.recipe.model!r}, {len(self.labels)} labels)" if len(self.labels) else f"Classifier({self.recipe.model!r}, not trained)"
+
+    # -- training --------------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        train: Corpus | Sequence[str],
+        valid: Corpus | Sequence[Sequence[str]] | None = None,
+        run: Run | None = None,
+    ) -> Self:
+        """Train on a corpus (and a validation corpus), or on plain lists: ``fit(texts, labels)``."""
+        if not isinstance(train, Corpus):
+            if valid is None or isinstance(valid, Corpus):
+                raise DataError("fit takes fit(train, valid) with Corpus objects, or fit(texts, labels) with plain lists")
+            train, valid = Corpus.of(train, valid), None
+        assert valid is None or isinstance(valid, Corpus)
+        train.require_trainable()
+        if valid is not None:
+            labels = train.labels.union(valid.labels)
+            train, valid = train.with_labels(labels), valid.with_labels(labels)
+        run = run or Run()
+        held = self.model.fit(train, valid, run)
+        self.labels = self.model.labels
+        counts = np.bincount(train.truth.indices, minlength=len(self.labels))
+        if valid is not None:
+            counts = counts + np.bincount(valid.truth.indices, minlength=len(self.labels))
+        documents = len(train) + (0 if valid is None else len(valid))
+        self.training = {"documents": documents, "label_counts": counts.astype(np.int64)}
+        self._decide_on(held, train)
+        run.log("decision", self.decision.report)
+        return self
+
+    def _decide_on(self, held: HeldOut | None, train: Corpus) -> None:
+        """Fit calibration and decision on scores of held-out documents."""
+        fewest = int(np.diff(train.truth.indptr).min(initial=0))
+        least = fewest if self.recipe.min_labels is None else self.recipe.min_labels
+        self.decision = Decision(self.model.rule, self.recipe.optimise, least, self.recipe.closed)
+        self.calibration = None
+        if held is None or not len(held.scores) or not held.truth.nnz:
+            log.warning("no held-out documents to fit thresholds on; labels with a positive margin (or probability 0.5) are predicted")
+            return
+        scores = held.scores
+        if self.recipe.calibrate and scores.kind == "margin":
+            self.calibration = Platt.fit(scores, held.truth)
+            scores = self.calibration.apply(scores)
+        self.decision.fit(scores, held.truth, self.labels)
+        if scores.kind == "probability":
+            self.decision.report["calibration_error"] = calibration_error(held.truth, scores)
+
+    # -- answering -------------------------------------------------------------------------------------------------
+
+    def scores(self, texts: Sequence[str], k: int | None = None) -> Scores:
+        """Scores of every label, or of the k best ones; calibrated if the classifier is."""
+        self._require_trained()
+        if isinstance(texts, str):
+            raise DataError("give a list of texts, not one string")
+        if k is not None and k < 1:
+            raise ConfigError(f"k is {k}; it must be at least 1")
+        found = self.model.score(texts, k)
+        return found if self.calibration is None else self.calibration.apply(found)
+
+    def predict(self, texts: Sequence[str]) -> list[list[str]]:
+        """The labels of every text, best first."""
+        if isinstance(texts, str):
+            raise DataError("give a list of texts, not one string")
+        return [prediction.labels for _, prediction in self.stream((None, text) for text in texts)]
+
+    def stream(self, documents: Iterable[tuple[Item, str]], top: int | None = None) -> Iterator[tuple[Item, Prediction]]:
+        """Label any number of documents in constant memory; each comes as (anything, text) and goes as (anything, prediction).
+
+        ``top`` gives that many best labels instead of the decided set.
+        """
+        self._require_trained()
+        source = iter(documents)
+        while batch := list(islice(source, self._batch())):
+            scores = self.scores([text for _, text in batch])
+            rows = self._rows(scores, top)
+            for (item, _), prediction in zip(batch, rows, strict=True):
+                yield item, prediction
+
+    def evaluate(self, corpus: Corpus) -> dict[str, float]:
+        """Every metric on a labelled corpus; labels that training never saw count as missed."""
+        self._require_trained()
+        known = self.labels.union(corpus.labels)
+        corpus = corpus.with_labels(known)
+        predicted, kept = [], []
+        for start in range(0, len(corpus), self._batch()):
+            scores = self.scores(corpus.texts[start : start + self._batch()])
+            predicted.append(self.decision.decide(scores, self.labels))
+            kept.append(scores.best(_KEPT))
+        scores = Scores.stack(kept)
+        n = len(corpus)
+        wide = Scores(_widen(scores.matrix, len(known)), known.names, scores.kind, scores.absent)
+        counts = np.zeros(len(known), dtype=np.int64)
+        counts[: len(self.labels)] = self.training["label_counts"]
+        found = evaluate(
+            corpus.truth, _widen(_stacked(predicted, n), len(known)), wide,
+            train_counts=counts, train_documents=int(self.training["documents"]),
+        )  # fmt: skip
+        unseen = counts == 0
+        found["unseen_labels"] = float(len(np.unique(corpus.truth.indices[unseen[corpus.truth.indices]])))
+        if scores.kind == "probability":
+            found["calibration_error"] = calibration_error(corpus.truth, wide)
+        return found
+
+    def _rows(self, scores: Scores, top: int | None) -> Iterator[Prediction]:
+        if top is not None:
+            for row in scores.top(top):
+                yield Prediction([name for name, _ in row], [value for _, value in row])
+            return
+        decided = self.decision.decide(scores, self.labels)
+        for (labels, values), start, stop in zip(scores, decided.indptr[:-1], decided.indptr[1:], strict=True):
+            chosen = decided.indices[start:stop]
+            at = np.searchsorted(labels, chosen)
+            found = np.array(
+                [values[p] if p < len(labels) and labels[p] == j else scores.absent for p, j in zip(at, chosen, strict=True)]
+            )
+            order = np.argsort(-found, kind="stable")
+            yield Prediction([self.labels[int(chosen[o])] for o in order], [float(found[o]) for o in order])
+
+    def _batch(self) -> int:
+        return max(1, min(_MOST, _CELLS // max(1, len(self.labels))))
+
+    def _require_trained(self) -> None:
+        if not len(self.labels):
+            raise NotFittedError("this classifier was not trained yet; call fit, or load a trained one")
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> None:
+        """Write the artefact into ``folder/model``; an earlier one stays as it was until the new one is complete."""
+        self._require_trained()
+        state = {
+            "model": self.recipe.model,
+            "options": self.model.options(),
+            "recipe": {"calibrate": self.recipe.calibrate, "min_labels": self.recipe.min_labels, "closed": self.recipe.closed},
+            "labels": self.labels.to_records(),
+            "state": self.model.state(),
+            "calibration": None if self.calibration is None else self.calibration.state(),
+            "decision": self.decision.state(),
+            "training": self.training,
+        }
+        write_artefact(Path(folder) / "model", state)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read a trained classifier from a run or from its model folder."""
+        place = artefact_folder(folder)
+        state = read_artefact(place)
+        try:
+            return cls._from_state(state)
+        except ConfigError as error:
+            raise ArtefactError(f"{place}: {error}") from None
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ArtefactError(f"{place}: not a classifier ({error}); train it again") from None
+
+    @classmethod
+    def _from_state(cls, state: dict[str, Any]) -> Self:
+        kind = model_class(state["model"])
+        options = validate_options(kind, state["options"])
+        labels = LabelSet.from_records(state["labels"])
+        shared = {name: options.pop(name) for name in ("seed", "optimise") if name in options}
+        classifier = cls(Recipe(model=state["model"], options=options, **shared, **state["recipe"]))
+        classifier.labels = labels
+        classifier.model = kind.from_state({**options, **shared}, labels, state["state"])
+        classifier.calibration = None if state["calibration"] is None else Platt.from_state(state["calibration"])
+        classifier.decision = Decision.from_state(state["decision"])
+        classifier.training = state["training"]
+        return classifier
+
+
+def _named(name: str, options: dict[str, Any]) -> Recipe:
+    """A recipe for a model by name; seed, optimise and the like may stand among the options."""
+    own = {key: options[key] for key in ("seed", "optimise", "calibrate", "closed", "min_labels") if key in options}
+    rest = {key: value for key, value in options.items() if key not in own}
+    return Recipe(model=name, options=rest, **own).checked()
+
+
+def _stacked(parts: Sequence[csr_array], n: int) -> csr_array:
+    indices = np.concatenate([part.indices for part in parts])
+    counts: NDArray[Any] = np.concatenate([np.diff(part.indptr) for part in parts])
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    return csr_array((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(n, parts[0].shape[1]))
+
+
+def _widen(matrix: csr_array, n_labels: int) -> csr_array:
+    return csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], n_labels))

@@ -1,0 +1,244 @@
+"""Corpus: documents with one LabelSet; reads and writes files, and splits."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.documents import BadLine, Columns, Document, ReadOptions
+from polytag.errors import DataError
+from polytag.formats import Reader, write_documents
+from polytag.labels import LabelSet
+from polytag.parsers import documents_of
+from polytag.splits import By, Rows, fold_rows, split_rows
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Corpus:
+    """Documents and what is true about them: row i of ``truth`` (documents by labels) holds the labels of ``texts[i]``.
+
+    ``groups`` names the group of every document, if there are any; the empty name is a document of its own.
+    """
+
+    ids: list[str]
+    texts: list[str]
+    labels: LabelSet
+    truth: csr_array
+    groups: list[str] | None = None
+
+    # -- making one ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def read(cls, path: str | Path, *, labels: LabelSet | str | Path | None = None, options: ReadOptions | None = None) -> Corpus:
+        """Read a file; labels that the label set (or label file) given lacks are added at its end, and counted in the log."""
+        label_set = LabelSet.read(labels) if isinstance(labels, str | Path) else labels
+        reader = Reader(path, options)
+        documents = list(reader)
+        if not documents:
+            first = f"; the first: line {reader.examples[0][0]}: {reader.examples[0][1]}" if reader.examples else ""
+            raise DataError(f"{path}: no documents{f', {reader.bad} bad lines{first}' if reader.bad else '; the file is empty'}")
+        return cls.of_documents(documents, label_set=label_set, where=str(path))
+
+    @classmethod
+    def of(
+        cls,
+        texts: Iterable[str],
+        labels: Iterable[Iterable[str]],
+        *,
+        ids: Iterable[str] | None = None,
+        groups: Iterable[str] | None = None,
+        label_set: LabelSet | None = None,
+    ) -> Corpus:
+        """Build a corpus from plain lists: the texts, and for each of them the names of its labels."""
+        texts, names = list(texts), list(labels)
+        id_list = [str(row) for row in range(1, len(texts) + 1)] if ids is None else [str(name) for name in ids]
+        group_list = [None] * len(texts) if groups is None else list(groups)
+        for what, size in (("labels", len(names)), ("ids", len(id_list)), ("groups", len(group_list))):
+            if size != len(texts):
+                raise DataError(f"{len(texts)} texts but {size} {what}; give one for every text")
+        for row, (text, own) in enumerate(zip(texts, names, strict=True)):
+            if not isinstance(text, str):
+                raise DataError(f"text {row} is of type {type(text).__name__}, not str")
+            if isinstance(own, str):
+                raise DataError(f"the labels of text {row} are the plain string {own!r}; put them into a list: [{own!r}]")
+        rows = zip(id_list, texts, names, group_list, strict=True)
+        documents = [Document(name, text, tuple(own), group) for name, text, own, group in rows]
+        return cls.of_documents(documents, label_set=label_set)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        text: str | Sequence[str] = (),
+        labels: str | None = None,
+        id: str | None = None,
+        group: str | None = None,
+        separator: str | None = None,
+        label_set: LabelSet | None = None,
+    ) -> Corpus:
+        """Build a corpus from a data frame or a Hugging Face dataset: anything with named columns; the rest is detected."""
+        names = getattr(frame, "column_names", None)
+        names = list(frame.columns) if names is None else names
+        if isinstance(names, dict):
+            raise DataError(f"this is a dictionary of datasets ({', '.join(names)}); take one of them")
+        columns = Columns(ReadOptions(text=text, labels=labels, id=id, group=group, separator=separator), True, "the frame")
+        columns.resolve([name for name in names if isinstance(name, str)])
+        values = [_class_names(frame, name) if name == columns.label else frame[name] for name in columns.used]
+        records = (dict(zip(columns.used, row, strict=True)) for row in zip(*values, strict=True))
+        documents = []
+        for row, found in documents_of(enumerate(records, start=1), columns):
+            if isinstance(found, BadLine):
+                raise DataError(f"the frame, row {row}: {found}")
+            documents.append(found)
+        return cls.of_documents(documents, label_set=label_set, where="the frame")
+
+    @classmethod
+    def of_documents(
+        cls, documents: Sequence[Document], *, label_set: LabelSet | None = None, where: str = "the corpus"
+    ) -> Corpus:
+        """Build a corpus from documents; what the label set does not know is added at its end, in alphabetical order."""
+        if not documents:
+            raise DataError(f"{where}: no documents; give at least one")
+        known = LabelSet(()) if label_set is None else label_set
+        new = Counter(label for document in documents for label in document.labels if known.find(label) is None)
+        if new:
+            known = known.union(LabelSet(sorted(new)))
+        if new and label_set is not None:
+            shown = ", ".join(repr(name) for name, _ in new.most_common(3))
+            log.warning("%s: added %d labels that the label set lacks (%d uses): %s", where, len(new), new.total(), shown)
+        grouped = any(document.group for document in documents)
+        corpus = cls(
+            [document.id for document in documents],
+            [document.text for document in documents],
+            known,
+            known.encode(document.labels for document in documents),
+            [document.group or "" for document in documents] if grouped else None,
+        )
+        if corpus.duplicate_ids:
+            log.warning("%s: %d ids are there more than once; all documents are kept", where, len(corpus.duplicate_ids))
+        return corpus
+
+    # -- looking at it ---------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """How many documents there are."""
+        return len(self.texts)
+
+    def documents(self) -> Iterator[Document]:
+        """The documents one by one."""
+        groups = itertools.repeat(None) if self.groups is None else self.groups
+        for name, text, labels, group in zip(self.ids, self.texts, self.label_lists(), groups, strict=False):
+            yield Document(name, text, tuple(labels), group)
+
+    def label_lists(self) -> list[list[str]]:
+        """The label names of every document."""
+        return self.labels.decode(self.truth)
+
+    @cached_property
+    def duplicate_ids(self) -> dict[str, int]:
+        """The ids that more than one document has, and how many have each."""
+        return {name: count for name, count in Counter(self.ids).items() if count > 1}
+
+    def fingerprint(self) -> str:
+        """A sha256 over ids, texts and labels, which names what a run was trained on."""
+        digest = hashlib.sha256()
+        for document in self.documents():
+            line = json.dumps([document.id, document.text, sorted(document.labels)])
+            digest.update(line.encode("ascii") + b"\n")
+        return digest.hexdigest()
+
+    def require_trainable(self) -> None:
+        """Raise unless there is something to learn: at least two labels that documents have."""
+        used = np.unique(self.truth.indices)
+        if len(used) == 0:
+            raise DataError("no labels at all: none of the documents has one; check the label column and the format")
+        if len(used) == 1:
+            name = self.labels[int(used[0])]
+            raise DataError(
+                f"one label only ({name!r}): there is nothing to tell apart; check the label separator, or add labels"
+            )
+
+    # -- making others of it ---------------------------------------------------------------------------------------
+
+    def write(self, path: str | Path, format: str | None = None) -> None:
+        """Write the documents in the format said, or the one that the file's name says."""
+        write_documents(path, self.documents(), format)
+
+    def subset(self, rows: Sequence[int] | NDArray[Any]) -> Corpus:
+        """Some of the documents, by number or by a mask, with the same label set."""
+        chosen = np.asarray(rows)
+        numbers = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
+        at = numbers.tolist()
+        groups = None if self.groups is None else [self.groups[i] for i in at]
+        truth = self.truth[numbers]
+        return Corpus([self.ids[i] for i in at], [self.texts[i] for i in at], self.labels, truth, groups)
+
+    def with_labels(self, label_set: LabelSet) -> Corpus:
+        """The same documents with another label set; labels that it lacks are dropped, and counted in the log."""
+        if label_set is self.labels:
+            return self
+        found = [label_set.find(name) for name in self.labels]
+        number = np.array([-1 if at is None else at for at in found], dtype=np.int64)[self.truth.indices]
+        row = np.repeat(np.arange(len(self)), np.diff(self.truth.indptr))
+        keep = number >= 0
+        if not keep.all():
+            lost = len(np.unique(self.truth.indices[~keep]))
+            log.warning("dropped %d labels (%d uses) that the label set lacks", lost, int((~keep).sum()))
+        pairs = np.unique(row[keep] * max(len(label_set), 1) + number[keep])  # sorted, and once each if two names became one
+        row, number = np.divmod(pairs, max(len(label_set), 1))
+        indptr = np.searchsorted(row, np.arange(len(self) + 1))
+        ones = np.ones(len(number), dtype=np.float32)
+        truth = csr_array((ones, number.astype(np.int32), indptr), shape=(len(self), len(label_set)))
+        return Corpus(self.ids, self.texts, label_set, truth, self.groups)
+
+    def concat(self, other: Corpus) -> Corpus:
+        """These documents and then the others, with all labels of both."""
+        labels = self.labels if other.labels is self.labels else self.labels.union(other.labels)
+        own, more = self.with_labels(labels), other.with_labels(labels)
+        indices = np.concatenate([own.truth.indices, more.truth.indices])
+        indptr = np.concatenate([own.truth.indptr, own.truth.nnz + more.truth.indptr[1:]])
+        shape = (len(own) + len(more), len(labels))
+        truth = csr_array((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=shape)
+        groups = None
+        if self.groups is not None or other.groups is not None:
+            groups = [*(self.groups or [""] * len(self)), *(other.groups or [""] * len(other))]
+        return Corpus([*self.ids, *other.ids], [*self.texts, *other.texts], labels, truth, groups)
+
+    def split(self, *fractions: float, seed: int = 0, by: By = "random") -> list[Corpus]:
+        """Parts of these sizes, as in ``split(0.8, 0.1, 0.1)``; documents keep their order."""
+        parts = split_rows(by, fractions, len(self), self.truth, self.groups, seed)
+        for fraction, rows in zip(fractions, parts, strict=True):
+            if not len(rows):
+                raise DataError(
+                    f"the part of {fraction:g} would have no documents (of {len(self)}); make it larger, or add documents"
+                )
+        return [self.subset(rows) for rows in parts]
+
+    def folds(self, k: int, seed: int = 0, by: By = "random") -> list[tuple[Rows, Rows]]:
+        """The k pairs of training rows and held-out rows; every document is held out exactly once."""
+        return fold_rows(by, k, len(self), self.truth, self.groups, seed)
+
+
+def _class_names(frame: Any, column: str) -> Any:
+    """A label column; where a Hugging Face dataset says what its numbers stand for, with the names."""
+    feature = (getattr(frame, "features", None) or {}).get(column)
+    names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
+    if not names:
+        return frame[column]
+    cells = (cell if isinstance(cell, list | tuple) else [cell] for cell in frame[column])
+    return [[names[number] for number in cell if number is not None and number >= 0] for cell in cells]  # -1: not labelled

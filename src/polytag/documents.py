@@ -1,0 +1,228 @@
+"""One document, and how a record with named columns becomes one."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from polytag.errors import ConfigError, DataError
+
+log = logging.getLogger(__name__)
+
+TEXT_NAMES = (
+    "text",
+    "body",
+    "content",
+    "abstract",
+    "title",
+    "document",
+    "sentence",
+    "description",
+    "summary",
+    "review",
+    "message",
+)
+LABEL_NAMES = ("labels", "label", "tags", "tag", "categories", "category", "topics", "topic", "classes", "class", "keywords")
+ID_NAMES = ("id", "_id", "doc_id", "docid", "document_id", "uid", "uuid")
+GROUP_NAMES = ("group",)
+SEPARATORS = (";", "|", ",")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text with its labels; documents of one group must not straddle a split."""
+
+    id: str
+    text: str
+    labels: tuple[str, ...] = ()
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read a file; whatever is not said is detected.
+
+    ``text`` may name several columns (also as ``"title,body"``), which are joined with a space. ``separator`` stands between the
+    labels of one cell; the empty string says that a cell is one label. ``on_bad`` says what a bad line is: fatal, or skipped.
+    """
+
+    format: str | None = None
+    text: Sequence[str] = ()
+    labels: str | None = None
+    id: str | None = None
+    group: str | None = None
+    separator: str | None = None
+    on_bad: Literal["fail", "skip"] = "fail"
+
+    def __post_init__(self) -> None:
+        """Split a text option given as one string, and check the rest."""
+        if isinstance(self.text, str):
+            object.__setattr__(self, "text", tuple(name.strip() for name in self.text.split(",") if name.strip()))
+        if self.on_bad not in ("fail", "skip"):
+            raise ConfigError(f"on_bad is {self.on_bad!r}; it must be 'fail' or 'skip'")
+
+
+class BadLine(Exception):
+    """Why one line cannot become a document; the reader adds the file and the line."""
+
+
+class Cells:
+    """Turns what stands in a label column into label names: a list, or a string split at a separator given or detected."""
+
+    def __init__(self, separator: str | None, where: str) -> None:
+        """Take the separator if it is known; the empty string means that a cell is one label."""
+        self.separator = separator
+        self.where = where
+
+    def detect(self, cells: Iterable[object]) -> None:
+        """Choose the separator from some cells, unless it is known: the first of ``; | ,`` that any of them holds."""
+        if self.separator is None:
+            strings = [cell for cell in cells if isinstance(cell, str) and _listed(cell) is None]
+            self.separator = next((mark for mark in SEPARATORS if any(mark in cell for cell in strings)), None)
+            if self.separator is not None:
+                log.info("%s: labels are separated by %r", self.where, self.separator)
+
+    def labels(self, value: object) -> tuple[str, ...]:
+        """The label names in a cell."""
+        if isinstance(value, str):
+            return self._split(value)
+        if isinstance(value, list | tuple):
+            return tuple(name for name in (item if type(item) is str else _label(item) for item in value) if name)
+        if _missing(value):
+            return ()
+        if isinstance(value, int) and not isinstance(value, bool):
+            return (str(value),)
+        if hasattr(value, "tolist"):  # an array, as data frames hold them
+            return self.labels(value.tolist())
+        raise BadLine(f"the labels are {_kind(value)}; they must be a list of names or a string")
+
+    def _split(self, cell: str) -> tuple[str, ...]:
+        if not cell or cell.isspace():
+            return ()
+        listed = _listed(cell)
+        if listed is not None:
+            return tuple(name for name in listed if name)
+        if self.separator is None:
+            self.detect((cell,))  # cells before this one held no separator at all, so nothing was split wrongly
+        if not self.separator:
+            return (cell.strip(),)
+        return tuple(name for name in (part.strip() for part in cell.split(self.separator)) if name)
+
+
+def _listed(cell: str) -> list[str] | None:
+    """The names in a cell that is itself a list, as JSON or as Python writes it."""
+    cell = cell.strip()
+    if not (cell.startswith("[") and cell.endswith("]")):
+        return None
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            found = parse(cell)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(found, list) and all(isinstance(name, str) for name in found):
+            return found
+    return None
+
+
+def _label(item: object) -> str:
+    if isinstance(item, str):
+        return str(item)
+    if isinstance(item, int) and not isinstance(item, bool):
+        return str(item)
+    raise BadLine(f"a label is {_kind(item)}; labels must be strings")
+
+
+def _missing(value: object) -> bool:
+    """Whether a cell is empty, in any of the ways in which data frames say so."""
+    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _kind(value: object) -> str:
+    names = {type(None): "null", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    return names.get(type(value), f"of type {type(value).__name__}")
+
+
+class Columns:
+    """Which columns hold the text, the labels, the id and the group; turns a record into a document."""
+
+    def __init__(self, options: ReadOptions, need_labels: bool, where: str) -> None:
+        """Remember what was asked for; ``resolve`` finds it among the columns that exist."""
+        self.options = options
+        self.need_labels = need_labels
+        self.where = where
+        self.cells = Cells(options.separator, where)
+        self.text: tuple[str, ...] = ()
+        self.label: str | None = None
+        self.id: str | None = None
+        self.group: str | None = None
+
+    def resolve(self, names: Sequence[str]) -> None:
+        """Find the columns by the names asked for, or by their usual names; a missing one is an error that lists what exists."""
+        asked = self.options
+        self.text = tuple(self._find(name, "text", (), names) or "" for name in asked.text)
+        if not self.text:
+            detected = self._find(None, "text", TEXT_NAMES, names)
+            if detected is None:
+                raise DataError(f"{self.where}: no column looks like the text among {_list(names)}; name it with --text (text=)")
+            self.text = (detected,)
+        self.label = self._find(asked.labels, "label", LABEL_NAMES if self.need_labels else (), names)
+        if self.label is None and self.need_labels:
+            raise DataError(
+                f"{self.where}: no column looks like labels among {_list(names)}; name it with --label-column (labels=)"
+            )
+        self.id = self._find(asked.id, "id", ID_NAMES, names)
+        self.group = self._find(asked.group, "group", GROUP_NAMES, names)
+
+    def _find(self, asked: str | None, role: str, usual: Sequence[str], names: Sequence[str]) -> str | None:
+        if asked is None:
+            by_lower = {name.lower(): name for name in reversed(names) if name not in self.text}
+            return next((by_lower[name] for name in usual if name in by_lower), None)
+        if asked in names:
+            return asked
+        close = difflib.get_close_matches(asked, names, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise DataError(f"{self.where}: there is no {role} column {asked!r} among {_list(names)}{hint}")
+
+    @property
+    def used(self) -> list[str]:
+        """The names of the columns that matter."""
+        return list(dict.fromkeys(name for name in (*self.text, self.label, self.id, self.group) if name is not None))
+
+    def document(self, record: Mapping[str, Any], line: int) -> Document:
+        """Make a document of a record; the line number is its id if it has no other."""
+        labels: tuple[str, ...] = ()
+        if self.label is not None:
+            if self.label not in record:
+                raise BadLine(f"no {self.label!r} here, only {_list(record)}; use an empty list for a document without labels")
+            labels = self.cells.labels(record[self.label])
+        name = _plain(record.get(self.id), self.id) if self.id is not None else ""
+        group = _plain(record.get(self.group), self.group) if self.group is not None else ""
+        return Document(name or str(line), self._text(record), labels, group or None)
+
+    def _text(self, record: Mapping[str, Any]) -> str:
+        parts = [_plain(record[name], name) for name in self.text if name in record]
+        if not parts:
+            raise BadLine(f"no {' or '.join(map(repr, self.text))} here, only {_list(record)}")
+        return parts[0] if len(parts) == 1 else " ".join(part for part in parts if part)
+
+
+def _plain(value: object, column: str) -> str:
+    """A cell as text: missing values are empty, numbers are written out."""
+    if isinstance(value, str):
+        return str(value)
+    if _missing(value):
+        return ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise BadLine(f"the column {column!r} is {_kind(value)}, not text")
+
+
+def _list(names: Iterable[str], most: int = 12) -> str:
+    shown = [" ".join(str(name).split())[:60] for name in names]  # a message is one line, whatever a header holds
+    more = f", and {len(shown) - most} more" if len(shown) > most else ""
+    return f"({', '.join(shown[:most])}{more})"

@@ -1,0 +1,84 @@
+"""Opening text files: plain, .gz, .xz, .zst and standard input or output, always UTF-8."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import lzma
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TextIO, cast
+
+from polytag.errors import DataError
+
+COMPRESSED = (".gz", ".xz", ".zst")
+
+
+def stem_and_suffix(path: str | Path) -> tuple[str, str]:
+    """The name without its endings, and the ending that tells the format: ``a.jsonl.xz`` gives ``("a", ".jsonl")``."""
+    name = Path(path).name
+    for ending in COMPRESSED:
+        name = name.removesuffix(ending)
+    stem, suffix = os.path.splitext(name)
+    return stem, suffix.lower()
+
+
+def open_bytes(path: str | Path, mode: str = "rb") -> IO[bytes]:
+    """Open a file for bytes, through its compression; ``-`` is standard input or output."""
+    if str(path) == "-":
+        return sys.stdin.buffer if "r" in mode else sys.stdout.buffer
+    name = str(path)
+    try:
+        if name.endswith(".gz"):
+            return cast("IO[bytes]", gzip.open(name, mode))
+        if name.endswith(".xz"):
+            return cast("IO[bytes]", lzma.open(name, mode))
+        if name.endswith(".zst"):
+            import zstandard
+
+            return cast("IO[bytes]", zstandard.open(name, mode))
+        return cast("IO[bytes]", open(name, mode))
+    except FileNotFoundError:
+        raise DataError(f"{name}: no such file") from None
+    except IsADirectoryError:
+        raise DataError(f"{name} is a folder; name a file") from None
+    except PermissionError:
+        raise DataError(f"{name}: permission denied") from None
+
+
+@contextlib.contextmanager
+def reading(path: str | Path) -> Iterator[TextIO]:
+    """Open a file as UTF-8 text (a byte-order mark is skipped); wrong encoding and broken compression are data errors."""
+    raw = open_bytes(path)
+    text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+    try:
+        yield text
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 ({error.reason}, byte {error.object[error.start]:#04x}); convert it first") from None
+    except (lzma.LZMAError, EOFError, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: damaged or cut-short compressed file ({error})") from None
+    finally:
+        if str(path) == "-":
+            text.detach()
+        else:
+            text.close()
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[TextIO]:
+    """Open a file for UTF-8 text, creating its folder; ``-`` is standard output."""
+    if str(path) != "-":
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    raw = open_bytes(path, "wb")
+    text = io.TextIOWrapper(raw, encoding="utf-8", newline="\n")
+    try:
+        yield text
+        text.flush()
+    finally:
+        if str(path) == "-":
+            text.detach()
+        else:
+            text.close()

@@ -1,0 +1,301 @@
+"""Documents from and to files, streamed: JSON lines, CSV, TSV, Parquet, fastText, LibMultiLabel and plain text."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import difflib
+import io
+import itertools
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from polytag.documents import ID_NAMES, LABEL_NAMES, SEPARATORS, TEXT_NAMES, Columns, Document, ReadOptions
+from polytag.errors import ConfigError, DataError
+from polytag.files import open_bytes, stem_and_suffix, writing
+from polytag.parsers import (
+    BLANK,
+    FASTTEXT_LABEL,
+    PREFIX,
+    Parsed,
+    documents_of,
+    fasttext_line,
+    json_records,
+    line_documents,
+    opened,
+    parquet_records,
+    plain_line,
+    table_records,
+    three_columns,
+    two_columns,
+)
+
+__all__ = ["FORMATS", "Document", "ReadOptions", "Reader", "detect_format", "format_name", "read_documents", "write_documents"]
+
+log = logging.getLogger(__name__)
+
+FORMATS = ("jsonl", "csv", "tsv", "parquet", "fasttext", "libmultilabel", "text")
+ALIASES = {"json": "jsonl", "ndjson": "jsonl", "pq": "parquet", "ft": "fasttext", "lml": "libmultilabel", "txt": "text"}
+SUFFIXES = {f".{name}": name for name in FORMATS if name != "text"} | {f".{a}": f for a, f in ALIASES.items() if f != "text"}
+
+CONTROL = re.compile(r"[\t\n\v\f\r\0]+")
+EXAMPLES = 10  # bad lines remembered and logged one by one
+BATCH = 10_000  # documents per row group of a Parquet file
+
+
+def format_name(name: str) -> str:
+    """The canonical name of a format."""
+    name = ALIASES.get(name.lower(), name.lower())
+    if name not in FORMATS:
+        close = difflib.get_close_matches(name, FORMATS, n=1)
+        raise ConfigError(
+            f"there is no format {name!r}; " + (f"did you mean {close[0]!r}?" if close else f"known: {', '.join(FORMATS)}")
+        )
+    return name
+
+
+class Reader:
+    """The documents of one file, one after the other, in constant memory.
+
+    After (and during) the iteration ``read`` counts documents, ``bad`` counts skipped lines, and ``examples`` holds the first of
+    them as (line, reason). Without ``need_labels`` the labels may be missing, and are read only from a column that was named.
+    """
+
+    def __init__(self, path: str | Path, options: ReadOptions | None = None, *, need_labels: bool = True) -> None:
+        """Remember what to read; the file is opened by iterating."""
+        self.path = str(path)
+        self.options = options or ReadOptions()
+        self.need_labels = need_labels
+        self.format = format_name(self.options.format) if self.options.format else None
+        self.read = 0
+        self.bad = 0
+        self.examples: list[tuple[int, str]] = []
+
+    def __iter__(self) -> Iterator[Document]:
+        """Open the file and give out its documents in order."""
+        self.read, self.bad, self.examples = 0, 0, []
+        with opened(self.path) as stream:
+            for line, found in self._parsed(stream):
+                if isinstance(found, Document):
+                    self.read += 1
+                    yield found
+                else:
+                    self._note(line, str(found))
+        if self.bad:
+            log.warning("%s: skipped %d bad lines of %d", self.path, self.bad, self.bad + self.read)
+
+    def _parsed(self, stream: io.BufferedReader) -> Parsed:
+        head = stream.peek(1 << 13)
+        if self.format is None:
+            self.format = detect_format(self.path, head, self.options, need_labels=self.need_labels)
+            log.info("%s: read as %s", self.path, self.format)
+        if self.format == "text" and self.need_labels:
+            raise DataError(
+                f"{self.path}: plain text has no labels; if it is another format, say which (--format {'|'.join(FORMATS)})"
+            )
+        if self.format in ("fasttext", "libmultilabel", "text"):
+            return self._lines(stream, head)
+        columns = Columns(self.options, self.need_labels, self.path)
+        if self.format == "parquet":
+            return documents_of(parquet_records(stream, columns), columns)
+        if self.format == "jsonl":
+            return documents_of(json_records(stream), columns)
+        mark = "\t" if self.format == "tsv" else _delimiter(head, self.options, self.need_labels)
+        return documents_of(table_records(stream, mark, self.path), columns)
+
+    def _lines(self, stream: io.BufferedReader, head: bytes) -> Parsed:
+        parse: dict[str, Callable[[str, int], Document]] = {"text": plain_line, "fasttext": fasttext_line}
+        parse["libmultilabel"] = three_columns if all(line.count("\t") > 1 for line in _first_lines(head)) else two_columns
+        keep_blank = self.format == "text" or (self.format == "fasttext" and not self.need_labels)
+        return line_documents(stream, parse[self.format or "text"], keep_blank)
+
+    def _note(self, line: int, reason: str) -> None:
+        place = f"{self.path}, {'row' if self.format == 'parquet' else 'line'} {line}: {reason}"
+        if self.options.on_bad == "fail":
+            raise DataError(place)
+        self.bad += 1
+        if len(self.examples) < EXAMPLES:
+            self.examples.append((line, reason))
+            log.warning("skipped %s", place)
+
+
+def read_documents(path: str | Path, options: ReadOptions | None = None, *, need_labels: bool = True) -> Iterator[Document]:
+    """Stream the documents of a file; use ``Reader`` to learn afterwards how many lines were skipped."""
+    return iter(Reader(path, options, need_labels=need_labels))
+
+
+# -- which format ------------------------------------------------------------------------------------------------------
+
+
+def detect_format(path: str | Path, head: bytes, options: ReadOptions, *, need_labels: bool = True) -> str:
+    """Tell the format from the file's name, and where that does not say, from its first lines."""
+    found = SUFFIXES.get(stem_and_suffix(path)[1])
+    if found is not None and found != "tsv":
+        return found
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    lines = _first_lines(head)
+    if found is None and lines and lines[0].lstrip().startswith("{"):
+        return "jsonl"
+    if found is None and any(line.startswith(PREFIX) for line in lines):
+        return "fasttext"
+    for mark, name in (("\t", "tsv"), (",", "csv"), (";", "csv")):
+        if found in (None, name) and lines and _is_header(_cells(lines[0], mark), options, need_labels):
+            return name
+    tabs = [line.count("\t") for line in lines]
+    named = options.text or options.labels or options.id or options.group
+    if tabs and min(tabs) >= 1 and not named and (found is None or max(tabs) <= 2):
+        if found is not None:
+            log.warning("%s: no known column in the first line; read as libmultilabel, without a header", path)
+        return "libmultilabel"
+    return found or "text"
+
+
+def _first_lines(head: bytes) -> list[str]:
+    """The complete lines of a file's beginning, without blank ones; half a line if it holds no more."""
+    lines = head.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    complete = lines[:-1] or lines
+    return [text for text in (line.decode("utf-8", "replace").rstrip("\r") for line in complete) if text.strip()]
+
+
+def _cells(line: str, mark: str) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=mark), [])
+    except csv.Error:
+        return [line]
+
+
+def _is_header(cells: list[str], options: ReadOptions, need_labels: bool) -> bool:
+    """Whether the cells are the names of columns rather than the first document."""
+    if any(name in cells for name in options.text):
+        return True
+    lower = {cell.lower() for cell in cells}
+    others = {options.labels, options.id, options.group, *(() if options.labels else LABEL_NAMES), *ID_NAMES}
+    return len(cells) > 1 and bool(lower & set(TEXT_NAMES)) and (not need_labels or bool((lower | set(cells)) & others))
+
+
+def _delimiter(head: bytes, options: ReadOptions, need_labels: bool) -> str:
+    """What separates the columns of a CSV file: what makes its first line a header, else what splits it most."""
+    first = (_first_lines(head) or [""])[0]
+    return max(",;\t|", key=lambda mark: (_is_header(cells := _cells(first, mark), options, need_labels), len(cells)))
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def write_documents(path: str | Path, documents: Iterable[Document], format: str | None = None) -> int:
+    """Write documents in the format said, or the one that the file's name says; return how many there were."""
+    chosen = format_name(format) if format else ("jsonl" if str(path) == "-" else SUFFIXES.get(stem_and_suffix(path)[1]))
+    if chosen is None or chosen == "text":
+        raise ConfigError(f"{path}: cannot tell the format to write; use an ending such as .jsonl or say --format")
+    counted = _Counted(documents)
+    try:
+        if chosen == "parquet":
+            _write_parquet(path, counted)
+        else:
+            with writing(path) as file:
+                _write_text(file, counted, chosen)
+    except UnicodeEncodeError as error:
+        raise DataError(f"{path}: document {counted.count} cannot be written as UTF-8 ({error.reason}); clean it first") from None
+    return counted.count
+
+
+class _Counted:
+    """Documents that are counted as they pass by."""
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self.documents = documents
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Document]:
+        for document in self.documents:
+            self.count += 1
+            yield document
+
+
+def _write_text(file: TextIO, documents: Iterable[Document], format: str) -> None:
+    if format in ("csv", "tsv"):
+        _write_table(file, documents, "," if format == "csv" else "\t")
+        return
+    line_of = {"jsonl": _json_of, "fasttext": _fasttext_of, "libmultilabel": _libmultilabel_of}[format]
+    for document in documents:
+        file.write(line_of(document) + "\n")
+
+
+def _json_of(document: Document) -> str:
+    record: dict[str, object] = {"id": document.id, "text": document.text, "labels": document.labels}
+    if document.group is not None:
+        record["group"] = document.group
+    return json.dumps(record, ensure_ascii=False)
+
+
+def _fasttext_of(document: Document) -> str:
+    text = _one_line(document.text)
+    if PREFIX in text and FASTTEXT_LABEL.search(text):
+        raise DataError(
+            f"document {document.id!r}: its text holds {PREFIX!r}, which would be read as a label; write jsonl instead"
+        )
+    return " ".join([*(PREFIX + label for label in _single_words(document, "fasttext")), text])
+
+
+def _libmultilabel_of(document: Document) -> str:
+    labels = " ".join(_single_words(document, "libmultilabel"))
+    return f"{_one_line(document.id)}\t{labels}\t{_one_line(document.text)}"
+
+
+def _one_line(text: str) -> str:
+    """A text without what would end its line or its column."""
+    return CONTROL.sub(" ", text).strip(" ")
+
+
+def _single_words(document: Document, format: str) -> tuple[str, ...]:
+    for label in document.labels:
+        if not label or any(mark in label for mark in BLANK):
+            raise DataError(
+                f"document {document.id!r}: the format {format} cannot hold the label {label!r}; write jsonl, or rename it"
+            )
+    return document.labels
+
+
+def _write_table(file: TextIO, documents: Iterable[Document], mark: str) -> None:
+    bare = csv.writer(file, delimiter=mark, lineterminator="\n")
+    quoted = csv.writer(file, delimiter=mark, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    grouped = False
+    for number, document in enumerate(documents):
+        if number == 0:
+            grouped = document.group is not None
+            bare.writerow(["id", "text", "labels", *(["group"] if grouped else [])])
+        if document.group and not grouped:
+            raise DataError(f"document {document.id!r} has a group, but the first one has none: give it one, or write jsonl")
+        row = [document.id, document.text, _cell_of(document.labels), *([document.group or ""] if grouped else [])]
+        # before Python 3.13 the csv module quotes only its own line end, and a bare carriage return breaks the row
+        (quoted if any("\r" in cell for cell in row) else bare).writerow(row)
+
+
+def _cell_of(labels: Sequence[str]) -> str:
+    """Labels with semicolons between them; as a JSON list where a label holds something that looks like a separator."""
+    plain = all(name == name.strip() and name[:1] != "[" and not any(mark in name for mark in SEPARATORS) for name in labels)
+    return ";".join(labels) if plain else json.dumps(list(labels), ensure_ascii=False)
+
+
+def _write_parquet(path: str | Path, documents: Iterable[Document]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    text = pyarrow.string()
+    schema = pyarrow.schema([("id", text), ("text", text), ("labels", pyarrow.list_(text)), ("group", text)])
+    if str(path) != "-":
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    file = open_bytes(path, "wb")
+    try:
+        with pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+            stream = iter(documents)
+            while batch := [dataclasses.asdict(document) for document in itertools.islice(stream, BATCH)]:
+                writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
+    finally:
+        if str(path) != "-":
+            file.close()

@@ -1,0 +1,230 @@
+"""LabelSet: the ordered label names, with what is known about each."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.errors import DataError
+from polytag.files import reading, stem_and_suffix, writing
+
+
+def indicator(rows: Sequence[Sequence[int]] | Sequence[NDArray[Any]], n_labels: int) -> csr_array:
+    """Label numbers per document as a sparse matrix of ones; numbers are sorted and made unique."""
+    clean = [np.unique(np.asarray(row, dtype=np.int32)) for row in rows]
+    indptr = np.zeros(len(clean) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in clean], out=indptr[1:])
+    indices = np.concatenate(clean) if clean else np.empty(0, dtype=np.int32)
+    return csr_array((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(len(clean), n_labels))
+
+
+class LabelSet:
+    """Ordered label names, each with an optional id, description and parent."""
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        *,
+        ids: Mapping[str, str] | None = None,
+        descriptions: Mapping[str, str] | None = None,
+        parents: Mapping[str, str] | None = None,
+    ) -> None:
+        """Keep the names in their order; the mappings are keyed by name, and a parent may be given by name or id."""
+        self.names: tuple[str, ...] = tuple(names)
+        self.ids = dict(ids or {})
+        self.descriptions = {name: text for name, text in (descriptions or {}).items() if text}
+        self._number = {name: i for i, name in enumerate(self.names)}
+        if len(self._number) < len(self.names):
+            name, count = Counter(self.names).most_common(1)[0]
+            raise DataError(f"label {name!r} is listed {count} times; every label name must be unique")
+        self._by_id = {identifier: self._number[name] for name, identifier in self.ids.items() if name in self._number}
+        self.parents = {name: self._parent_name(name, parent) for name, parent in (parents or {}).items() if parent}
+
+    def _parent_name(self, name: str, parent: str) -> str:
+        number = self.find(parent)
+        if number is None:
+            raise DataError(f"label {name!r} has the parent {parent!r}, which is not in the label set; add it or drop the parent")
+        return self.names[number]
+
+    def __len__(self) -> int:
+        """How many labels there are."""
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names in order."""
+        return iter(self.names)
+
+    def __getitem__(self, number: int) -> str:
+        """Return the name with this number."""
+        return self.names[number]
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether a label of this name is in the set."""
+        return name in self._number
+
+    def __eq__(self, other: object) -> bool:
+        """Two sets are equal when everything that is known about every label is."""
+        return isinstance(other, LabelSet) and self.to_records() == other.to_records()
+
+    def __hash__(self) -> int:
+        """Hash by the names."""
+        return hash(self.names)
+
+    def __repr__(self) -> str:
+        """Say the size, and whether there is a tree."""
+        return f"LabelSet({len(self)} labels{', tree' if self.has_tree else ''})"
+
+    def find(self, label: str) -> int | None:
+        """Return the number of a label given by name or id, or None."""
+        number = self._number.get(label)
+        return self._by_id.get(label) if number is None else number
+
+    # -- to and from sparse matrices -------------------------------------------------------------------------------
+
+    def encode(self, documents: Iterable[Iterable[str]], unknown: Counter[str] | None = None) -> csr_array:
+        """Turn label names (or ids) per document into a sparse matrix of ones; unknown labels are counted, not kept."""
+        rows: list[list[int]] = []
+        for labels in documents:
+            row = []
+            for label in labels:
+                number = self.find(label)
+                if number is not None:
+                    row.append(number)
+                elif unknown is not None:
+                    unknown[label] += 1
+            rows.append(row)
+        return indicator(rows, len(self))
+
+    def decode(self, matrix: csr_array) -> list[list[str]]:
+        """Turn a sparse matrix of predictions or truth back into names per document."""
+        names, indices, indptr = self.names, matrix.indices, matrix.indptr
+        return [[names[j] for j in indices[indptr[i] : indptr[i + 1]]] for i in range(matrix.shape[0])]
+
+    # -- order and tree --------------------------------------------------------------------------------------------
+
+    @property
+    def has_tree(self) -> bool:
+        """Whether any label has a parent."""
+        return bool(self.parents)
+
+    @cached_property
+    def parent_numbers(self) -> NDArray[np.int64]:
+        """For every label the number of its parent, or -1."""
+        return np.array([self._number[self.parents[n]] if n in self.parents else -1 for n in self.names], dtype=np.int64)
+
+    @cached_property
+    def closure(self) -> csr_array:
+        """labels × labels: row j holds j and all its ancestors."""
+        parent = self.parent_numbers
+        rows = []
+        for j in range(len(self)):
+            row, at = [j], int(parent[j])
+            while at >= 0:
+                if at == j:
+                    raise DataError(f"the parents of label {self.names[j]!r} form a circle; break it")
+                if len(row) > len(self):
+                    raise DataError(f"the ancestors of label {self.names[j]!r} form a circle; break it")
+                row.append(at)
+                at = int(parent[at])
+            rows.append(row)
+        return indicator(rows, len(self))
+
+    def close(self, matrix: csr_array) -> csr_array:
+        """Add every ancestor of every label that a document has."""
+        if not self.has_tree:
+            return matrix
+        closed = csr_array(matrix @ self.closure)
+        closed.sort_indices()
+        closed.data = np.ones_like(closed.data)
+        return closed
+
+    def topological_order(self) -> NDArray[np.int64]:
+        """Depth first: every parent stands right before its subtree; siblings keep their order."""
+        children: dict[int, list[int]] = {}
+        for j, p in enumerate(self.parent_numbers.tolist()):
+            children.setdefault(p, []).append(j)
+        order: list[int] = []
+        stack = children.get(-1, [])[::-1]
+        while stack:
+            j = stack.pop()
+            order.append(j)
+            stack.extend(children.get(j, [])[::-1])
+        if len(order) < len(self):
+            _ = self.closure  # names the circle
+        return np.array(order, dtype=np.int64)
+
+    def frequency_order(self, matrix: csr_array) -> NDArray[np.int64]:
+        """Most frequent label first; equal ones keep their order."""
+        counts = np.bincount(matrix.indices, minlength=len(self))
+        return np.argsort(-counts, kind="stable")
+
+    def union(self, other: LabelSet) -> LabelSet:
+        """All labels of this set, then those only the other has; what this set knows about a label wins."""
+        names = [*self.names, *(name for name in other.names if name not in self)]
+        return LabelSet(
+            names,
+            ids={**other.ids, **self.ids},
+            descriptions={**other.descriptions, **self.descriptions},
+            parents={**other.parents, **self.parents},
+        )
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def to_records(self) -> list[dict[str, str]]:
+        """One plain record per label, with the keys that it has."""
+        extra = (("id", self.ids), ("description", self.descriptions), ("parent", self.parents))
+        return [{"name": name, **{key: table[name] for key, table in extra if name in table}} for name in self.names]
+
+    @classmethod
+    def from_records(cls, records: Iterable[Mapping[str, Any]], where: str = "labels") -> LabelSet:
+        """Build a set from records with the key ``name`` and optionally ``id``, ``description`` and ``parent``."""
+        names: list[str] = []
+        tables: dict[str, dict[str, str]] = {"id": {}, "description": {}, "parent": {}}
+        for line, record in enumerate(records, start=1):
+            name = record.get("name")
+            if not isinstance(name, str) or not name:
+                raise DataError(f"{where}, line {line}: a label needs a 'name'; found the keys {sorted(record)}")
+            names.append(name)
+            for key, table in tables.items():
+                if record.get(key):
+                    table[name] = str(record[key])
+        return cls(names, ids=tables["id"], descriptions=tables["description"], parents=tables["parent"])
+
+    @classmethod
+    def read(cls, path: str | Path) -> LabelSet:
+        """Read a label file: JSON lines, CSV or TSV with a header that has ``name``, or one plain name per line."""
+        suffix = stem_and_suffix(path)[1]
+        with reading(path) as file:
+            if suffix in (".jsonl", ".json", ".ndjson"):
+                return cls.from_records(_json_lines(file, str(path)), str(path))
+            if suffix in (".csv", ".tsv"):
+                return cls.from_records(csv.DictReader(file, delimiter="," if suffix == ".csv" else "\t"), str(path))
+            return cls(line for line in (raw.rstrip("\r\n") for raw in file) if line)
+
+    def write(self, path: str | Path) -> None:
+        """Write the set as JSON lines."""
+        with writing(path) as file:
+            for record in self.to_records():
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def _json_lines(file: Iterable[str], where: str) -> Iterator[Mapping[str, Any]]:
+    for number, line in enumerate(file, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{where}, line {number}: not JSON ({error.msg}, column {error.colno})") from None
+        if not isinstance(record, dict):
+            raise DataError(f'{where}, line {number}: expected an object like {{"name": "..."}}')
+        yield record

@@ -1,0 +1,191 @@
+"""Compiled loops over sparse rows. They release the interpreter lock, so that threads run them side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from polytag.linear.simd import WIDTH, add_to_block, row_times_block
+
+REST = 0.1  # a step below this share of the tolerance is not worth making
+
+
+@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+def solve_block(
+    indptr: Any, indices: Any, data: Any, ends: Any, squares: Any, rows: Any, signs: Any,
+    inverse: Any, weights: Any, bias: Any, alpha: Any, links: Any, tolerance: float, max_passes: int, seed: int,
+) -> int:  # fmt: skip
+    """Dual coordinate descent for WIDTH labels at once: L2-regularised squared hinge with a bias term.
+
+    ``signs`` (documents, WIDTH) is 1 where a label is true and -1 elsewhere, ``inverse`` (2, WIDTH) holds 1/2C for negatives and
+    positives. ``weights`` (features, WIDTH), ``bias`` (WIDTH) and ``alpha`` (documents, WIDTH) are updated in place, so that
+    a solution for one C starts the next. With ``links`` (WIDTH, WIDTH) the labels form a chain: a true label of the block is a
+    feature of the labels after it; without (0, 0) they are independent. A document that moves no label of the block by more than a
+    fraction of the tolerance rests until the next complete pass; only a complete pass can end the search. Returns the number of passes.
+    """
+    active = rows.copy()
+    size = len(active)
+    high = np.empty(WIDTH, dtype=np.float32)
+    low = np.empty(WIDTH, dtype=np.float32)
+    margin = np.empty(WIDTH, dtype=np.float32)
+    fresh = np.empty(WIDTH, dtype=np.float32)
+    step = np.empty(WIDTH, dtype=np.float32)
+    state = np.uint64(seed) * np.uint64(2685821657736338717) + np.uint64(88172645463325252)
+    negligible = np.float32(REST * tolerance)
+    chained = links.shape[0] > 0
+    passes = 0
+    while passes < max_passes:
+        passes += 1
+        for j in range(WIDTH):
+            high[j] = -np.inf
+            low[j] = np.inf
+        complete = size == len(active)
+        at = 0
+        while at < size:
+            state ^= state << np.uint64(13)
+            state ^= state >> np.uint64(7)
+            state ^= state << np.uint64(17)
+            other = at + np.int64(state % np.uint64(size - at))
+            i = active[other]
+            active[other] = active[at]
+            active[at] = i
+            for j in range(WIDTH):
+                margin[j] = bias[j]
+            row_times_block(margin, weights, indices, data, indptr[i], ends[i])
+            if chained:
+                for q in range(WIDTH):
+                    if signs[i, q] > 0:
+                        for j in range(q + 1, WIDTH):
+                            margin[j] += links[q, j]
+            square = squares[i]
+            change = np.float32(0.0)
+            for j in range(WIDTH):
+                a = alpha[i, j]
+                sign = signs[i, j]
+                slack = inverse[1, j] if sign > 0 else inverse[0, j]
+                gradient = sign * margin[j] - np.float32(1.0) + slack * a
+                projected = gradient if a > 0 else min(gradient, np.float32(0.0))
+                high[j] = max(high[j], projected)
+                low[j] = min(low[j], projected)
+                change = max(change, abs(projected))
+                fresh[j] = max(a - gradient / (square + slack), np.float32(0.0))
+                if chained and sign > 0:
+                    square += np.float32(1.0)
+                step[j] = (fresh[j] - a) * sign
+            if change > negligible:
+                for j in range(WIDTH):
+                    bias[j] += step[j]
+                    alpha[i, j] = fresh[j]
+                add_to_block(weights, step, indices, data, indptr[i], ends[i])
+                if chained:
+                    for q in range(WIDTH):
+                        if signs[i, q] > 0:
+                            for j in range(q + 1, WIDTH):
+                                links[q, j] += step[j]
+                at += 1
+            else:  # rests until the next complete pass
+                size -= 1
+                active[at] = active[size]
+                active[size] = i
+        worst = np.float32(0.0)
+        for j in range(WIDTH):
+            worst = max(worst, high[j] - low[j])
+        if complete and worst <= tolerance:
+            break
+        if worst <= tolerance or size == 0:
+            size = len(active)
+    return passes
+
+
+@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+def score_blocks(indptr: Any, indices: Any, data: Any, start: int, stop: int, blocks: Any, bias: Any, columns: Any, out: Any) -> None:
+    """Margins of documents start..stop under dense blocks (blocks, features, WIDTH); one block stays in cache for all documents.
+
+    ``bias`` is (blocks, WIDTH); column j of block b is label ``columns[b, j]``, or nothing where that is -1.
+    """
+    margin = np.empty(WIDTH, dtype=np.float32)
+    for b in range(blocks.shape[0]):
+        block = blocks[b]
+        for i in range(start, stop):
+            for j in range(WIDTH):
+                margin[j] = bias[b, j]
+            row_times_block(margin, block, indices, data, indptr[i], indptr[i + 1])
+            for j in range(WIDTH):
+                if columns[b, j] >= 0:
+                    out[i - start, columns[b, j]] = margin[j]
+
+
+@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+def score_sparse(
+    indptr: Any, indices: Any, data: Any, start: int, stop: int, w_indptr: Any, w_indices: Any, w_data: Any, bias: Any, out: Any
+) -> None:
+    """Margins of documents start..stop under sparse weights (features, labels)."""
+    for i in range(start, stop):
+        row = out[i - start]
+        row[:] = bias
+        for p in range(indptr[i], indptr[i + 1]):
+            value = data[p]
+            for q in range(w_indptr[indices[p]], w_indptr[indices[p] + 1]):
+                row[w_indices[q]] += value * w_data[q]
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def best_of_rows(table: Any, k: int, labels: Any, values: Any) -> None:
+    """The k largest entries of every row, best first, ties by column: a sorted insertion, cheap while k is small."""
+    for i in range(table.shape[0]):
+        count = 0
+        for c in range(table.shape[1]):
+            value = table[i, c]
+            if count == k and value <= values[i, k - 1]:
+                continue
+            at = count if count < k else k - 1
+            count = min(count + 1, k)
+            while at > 0 and values[i, at - 1] < value:
+                values[i, at] = values[i, at - 1]
+                labels[i, at] = labels[i, at - 1]
+                at -= 1
+            values[i, at] = value
+            labels[i, at] = c
+
+
+@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+def run_chain(table: Any, order: Any, links: Any) -> None:
+    """Classifier chains, greedily: every label that is predicted adds its link to the margins of the later ones.
+
+    ``links`` (labels, labels) holds in row a, column b what label a adds to label b.
+    """
+    for i in range(table.shape[0]):
+        for label in order:
+            if table[i, label] > 0:
+                for later in range(table.shape[1]):
+                    table[i, later] += links[label, later]
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def labels_of_sets(
+    found: Any, margins: Any, set_indptr: Any, set_indices: Any, n_labels: int, indptr: Any, indices: Any, values: Any
+) -> int:
+    """From the best label sets of every document to its labels: each gets the margin of the best set that holds it.
+
+    ``found`` and ``margins`` (documents, sets) come best first, so the first set that names a label decides.
+    """
+    seen = np.full(n_labels, -1, dtype=np.int64)
+    best = np.empty(n_labels, dtype=np.float32)
+    count = 0
+    for i in range(found.shape[0]):
+        first = count
+        for s in range(found.shape[1]):
+            for p in range(set_indptr[found[i, s]], set_indptr[found[i, s] + 1]):
+                label = set_indices[p]
+                if seen[label] != i:
+                    seen[label] = i
+                    best[label] = margins[i, s]
+                    indices[count] = label
+                    count += 1
+        indices[first:count].sort()
+        for p in range(first, count):
+            values[p] = best[indices[p]]
+        indptr[i + 1] = count
+    return count

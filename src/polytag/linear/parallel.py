@@ -1,0 +1,30 @@
+"""Threads over independent pieces of compiled work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+
+def thread_count() -> int:
+    """How many threads to use: ``POLYTAG_THREADS`` if set, else the processors this process may run on."""
+    given = os.environ.get("POLYTAG_THREADS", "")
+    if given.isdigit() and int(given) > 0:
+        return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_threads(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
+    """Apply work that releases the interpreter lock to every piece, a free thread taking the next; results keep the order."""
+    pieces = list(pieces)
+    threads = min(thread_count(), len(pieces))
+    if threads <= 1:
+        yield from map(work, pieces)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield from pool.map(work, pieces)

@@ -1,0 +1,234 @@
+"""One linear separator per label: training and scoring on sparse rows.
+
+Each minimises ``½(|w|² + b²) + C Σ weight · max(0, 1 - y (w·x + b))²`` in its dual (Hsieh et al. 2008). Sixteen labels are solved
+together, most frequent first, so that one look at a document serves them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array, hstack
+
+from polytag.linear.kernels import WIDTH, best_of_rows, score_blocks, score_sparse, solve_block
+from polytag.linear.parallel import in_threads
+
+_DENSE_BYTES = 1 << 29  # weights up to this size are scored as dense blocks
+_TILE = 256  # documents scored at once by one thread
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Documents as sparse rows with their truth, in the form that the kernels read."""
+
+    features: csr_array
+    truth: csr_array
+
+    @cached_property
+    def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+        """indptr, indices and data of the features."""
+        return rows_of(self.features)
+
+    @cached_property
+    def squares(self) -> NDArray[np.float32]:
+        """Squared length of every row, the bias term counted in."""
+        indptr, _, data = self.arrays
+        sums = np.add.reduceat(np.append(data.astype(np.float64) ** 2, 0.0), indptr[:-1])
+        return (np.where(np.diff(indptr) > 0, sums, 0.0) + 1.0).astype(np.float32)
+
+    @cached_property
+    def documents_of(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """For every label the documents that have it: indptr and indices."""
+        columns = self.truth.tocsc()
+        return columns.indptr, columns.indices
+
+
+def rows_of(matrix: csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """The three arrays of a sparse matrix with the types the kernels are compiled for."""
+    return (
+        np.ascontiguousarray(matrix.indptr, dtype=np.int64),
+        np.ascontiguousarray(matrix.indices, dtype=np.int32),
+        np.ascontiguousarray(matrix.data, dtype=np.float32),
+    )
+
+
+@dataclass(frozen=True)
+class Separators:
+    """Weights (features, labels) and a bias per label; small ones as dense blocks of columns, large ones sparse."""
+
+    weights: csr_array
+    bias: NDArray[np.float32]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Features and labels."""
+        return int(self.weights.shape[0]), int(self.weights.shape[1])
+
+    @cached_property
+    def blocks(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int32]] | None:
+        """Dense blocks, their bias and their columns; None when they would take too much memory."""
+        n_features, n_labels = self.shape
+        count = -(-n_labels // WIDTH)
+        if count * WIDTH * n_features * 4 > _DENSE_BYTES:
+            return None
+        dense = np.zeros((count, n_features, WIDTH), dtype=np.float32)
+        rows = np.repeat(np.arange(n_features), np.diff(self.weights.indptr))
+        dense[self.weights.indices // WIDTH, rows, self.weights.indices % WIDTH] = self.weights.data
+        bias = np.zeros(count * WIDTH, dtype=np.float32)
+        bias[:n_labels] = self.bias
+        columns = np.arange(count * WIDTH, dtype=np.int32)
+        columns[n_labels:] = -1
+        return dense, bias.reshape(count, WIDTH), columns.reshape(count, WIDTH)
+
+    def margins(self, features: csr_array, start: int, stop: int) -> NDArray[np.float32]:
+        """Margins (documents, labels) of a few documents."""
+        indptr, indices, data = rows_of(features)
+        out = np.empty((stop - start, self.shape[1]), dtype=np.float32)
+        if self.blocks is not None:
+            score_blocks(indptr, indices, data, start, stop, *self.blocks, out)
+        else:
+            score_sparse(indptr, indices, data, start, stop, *rows_of(self.weights), self.bias, out)
+        return out
+
+    def best(self, features: csr_array, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The k best labels of every document and their margins, tile by tile, so that memory stays bounded."""
+        n = int(features.shape[0])
+        labels, values = np.empty((n, k), dtype=np.int32), np.empty((n, k), dtype=np.float32)
+        _ = self.blocks  # made once, before the threads ask for it
+
+        def tile(start: int) -> None:
+            stop = min(start + _TILE, n)
+            best_of_rows(self.margins(features, start, stop), k, labels[start:stop], values[start:stop])
+
+        for _ in in_threads(tile, range(0, n, _TILE)):
+            pass
+        return labels, values
+
+    def all(self, features: csr_array) -> NDArray[np.float32]:
+        """The margins of every label for every document of a batch."""
+        n = int(features.shape[0])
+        _ = self.blocks
+        parts = list(in_threads(lambda start: self.margins(features, start, min(start + _TILE, n)), range(0, n, _TILE)))
+        return np.concatenate(parts) if parts else np.empty((0, self.shape[1]), dtype=np.float32)
+
+    def state(self) -> dict[str, Any]:
+        """As arrays."""
+        return {"weights": self.weights, "bias": self.bias}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Separators:
+        """From arrays."""
+        return cls(state["weights"], np.asarray(state["bias"]))
+
+
+def positive_weights(counts: NDArray[Any], documents: int, balance: float) -> NDArray[np.float32]:
+    """How much more a positive document counts: (negatives / positives) to the power of ``balance``."""
+    positives = np.maximum(counts, 1)
+    return (np.maximum(documents - positives, 1) / positives).astype(np.float32) ** np.float32(balance)
+
+
+@dataclass(frozen=True)
+class Solver:
+    """How to solve: the settings that every label shares."""
+
+    balance: float = 0.0
+    tolerance: float = 0.1
+    max_passes: int = 100
+    prune: float = 0.0
+    seed: int = 0
+
+
+def train_separators(
+    problem: Problem, strengths: Sequence[float], solver: Solver, *, rows: NDArray[Any] | None = None, chain: NDArray[Any] | None = None
+) -> list[Separators]:
+    """Train every label for each C in ``strengths`` (each starting from the one before) on the documents ``rows``.
+
+    With ``chain``, an order of the labels, every label also reads the true labels before it: the weights then have one more
+    row per label, row ``features + a`` holding what label a adds to the others.
+    """
+    n_documents, n_features = problem.features.shape
+    n_labels = int(problem.truth.shape[1])
+    used = np.arange(n_documents, dtype=np.int32) if rows is None else np.asarray(rows, dtype=np.int32)
+    inside = np.zeros(n_documents, dtype=np.float64)
+    inside[used] = 1.0
+    counts = np.bincount(problem.truth.indices, np.repeat(inside, np.diff(problem.truth.indptr)), minlength=n_labels)
+    order = np.argsort(-counts, kind="stable") if chain is None else np.asarray(chain)
+    heavier = positive_weights(counts, len(used), solver.balance)
+    data = problem if chain is None else _with_label_features(problem, order)
+    _ = data.arrays, data.squares, data.documents_of  # made once, before the threads ask for them
+
+    def solve(start: int) -> list[_Solved]:
+        return _solve_labels(data, used, order, start, heavier, strengths, solver, n_features if chain is not None else 0)
+
+    solved = list(in_threads(solve, range(0, n_labels, WIDTH)))
+    return [_assemble([part[c] for part in solved], data, n_labels) for c in range(len(strengths))]
+
+
+class _Solved(NamedTuple):
+    """The non-zero weights of one block of labels."""
+
+    features: NDArray[Any]
+    labels: NDArray[Any]
+    values: NDArray[np.float32]
+    order: NDArray[Any]
+    bias: NDArray[np.float32]
+
+
+def _with_label_features(problem: Problem, order: NDArray[Any]) -> Problem:
+    """Append the labels of every document, in the order of the chain, to its features."""
+    reordered = problem.truth[:, order]
+    reordered.sort_indices()
+    return Problem(csr_array(hstack([problem.features, reordered], format="csr", dtype=np.float32)), problem.truth)
+
+
+def _solve_labels(
+    problem: Problem, used: NDArray[Any], order: NDArray[Any], start: int, heavier: NDArray[Any],
+    strengths: Sequence[float], solver: Solver, chained_after: int,
+) -> list[_Solved]:  # fmt: skip
+    """Solve the labels ``order[start : start + WIDTH]`` for every strength."""
+    indptr, indices, data = problem.arrays
+    labels = order[start : start + WIDTH]
+    n_documents, n_features = problem.features.shape
+    signs = np.full((n_documents, WIDTH), -1, dtype=np.float32)
+    by_label, documents = problem.documents_of
+    for j, label in enumerate(labels):
+        signs[documents[by_label[label] : by_label[label + 1]], j] = 1
+    ends, squares, links = indptr[1:], problem.squares, np.zeros((0, 0), dtype=np.float32)
+    if chained_after:
+        later = indices >= chained_after + start
+        hidden = np.add.reduceat(np.append(later, False).astype(np.int64), indptr[:-1]) * (np.diff(indptr) > 0)
+        ends, squares, links = ends - hidden, (squares - hidden).astype(np.float32), np.zeros((WIDTH, WIDTH), dtype=np.float32)
+    weights, alpha = np.zeros((n_features, WIDTH), dtype=np.float32), np.zeros((n_documents, WIDTH), dtype=np.float32)
+    bias = np.zeros(WIDTH, dtype=np.float32)
+    positive = np.ones(WIDTH, dtype=np.float32)
+    positive[: len(labels)] = heavier[labels]
+    solved = []
+    for c in strengths:
+        inverse = np.stack([np.full(WIDTH, 0.5 / c), 0.5 / (c * positive)]).astype(np.float32)
+        solve_block(
+            indptr, indices, data, ends, squares, used, signs, inverse, weights, bias, alpha, links,
+            solver.tolerance, solver.max_passes, solver.seed,
+        )  # fmt: skip
+        if chained_after:
+            weights[chained_after + start : chained_after + start + len(labels)] = links[: len(labels)]
+        kept, column = np.nonzero(np.abs(weights[:, : len(labels)]) > solver.prune)
+        solved.append(_Solved(kept, labels[column], weights[kept, column], labels, bias[: len(labels)].copy()))
+    return solved
+
+
+def _assemble(parts: Sequence[_Solved], problem: Problem, n_labels: int) -> Separators:
+    """Put the blocks together: sparse weights (features, labels)."""
+    features = np.concatenate([part.features for part in parts]).astype(np.int32)
+    labels = np.concatenate([part.labels for part in parts]).astype(np.int32)
+    values = np.concatenate([part.values for part in parts])
+    weights = csr_array(coo_array((values, (features, labels)), shape=(problem.features.shape[1], n_labels)))
+    weights.sort_indices()
+    bias = np.zeros(n_labels, dtype=np.float32)
+    for part in parts:
+        bias[part.order] = part.bias
+    return Separators(weights, bias)

@@ -1,0 +1,86 @@
+"""Label powerset (Tsoumakas and Katakis 2007): every label set seen in training is a class of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.labels import indicator
+from polytag.linear.kernels import labels_of_sets
+from polytag.linear.svm import Problem, Separators, train_separators
+from polytag.models.linear_model import LinearModel
+from polytag.models.model import State, param
+from polytag.scores import Scores
+
+_SETS = 50  # label sets per document from which the labels' own scores are read
+
+
+@dataclass(frozen=True)
+class Powerset:
+    """One separator per label set, and the label sets (sets, labels)."""
+
+    separators: Separators
+    sets: csr_array
+
+    def state(self) -> dict[str, Any]:
+        """As arrays."""
+        return {"separators": self.separators.state(), "sets": self.sets}
+
+
+@dataclass
+class LabelPowerset(LinearModel):
+    """One linear separator per label set of the training data; the best set is the answer.
+
+    A combination that training never had cannot be predicted. The score of a single label is the margin of the best
+    label set that contains it.
+    """
+
+    rule: ClassVar[str] = "decoded"
+
+    balance: float = param(0.0, "weight of positives: (negatives / positives) to this power; 0 none, 1 balanced", minimum=0, maximum=1)
+
+    def _train(self, problem: Problem, strengths: Sequence[float], rows: NDArray[Any] | None) -> list[Powerset]:
+        used = np.arange(problem.truth.shape[0]) if rows is None else rows
+        sets, member = distinct_sets(problem.truth[used])
+        counts = np.zeros(problem.truth.shape[0] + 1, dtype=np.int64)
+        counts[used + 1] = 1  # a document outside of the used ones has no class
+        classes = np.empty(problem.truth.shape[0], dtype=np.int32)
+        classes[used] = member
+        truth = csr_array(
+            (np.ones(len(used), dtype=np.float32), classes[counts[1:] > 0], np.cumsum(counts)), shape=(len(classes), sets.shape[0])
+        )
+        as_classes = Problem(problem.features, truth)
+        return [Powerset(separators, sets) for separators in train_separators(as_classes, strengths, self.solver(), rows=used)]
+
+    def _score(self, trained: Powerset, features: csr_array, names: Sequence[str], k: int | None) -> Scores:
+        count = min(_SETS, int(trained.sets.shape[0]))
+        found, margins = trained.separators.best(features, count)
+        sets = trained.sets
+        indptr = np.zeros(len(found) + 1, dtype=np.int64)
+        size = int(np.diff(sets.indptr)[found].sum())
+        indices, values = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.float32)
+        used = labels_of_sets(found, margins, sets.indptr, sets.indices, int(sets.shape[1]), indptr, indices, values)
+        matrix = csr_array((values[:used], indices[:used], indptr), shape=(len(found), sets.shape[1]))
+        scores = Scores(matrix, names, "margin", float("-inf"), csr_array(sets[found[:, 0]]))
+        return scores if k is None else scores.best(k)
+
+    def _trained_from(self, state: State) -> Powerset:
+        return Powerset(Separators.from_state(state["separators"]), state["sets"])
+
+
+def distinct_sets(truth: csr_array) -> tuple[csr_array, NDArray[np.int64]]:
+    """The distinct label sets of a corpus, in order of first appearance, and which one each document has."""
+    numbers: dict[bytes, int] = {}
+    member = np.empty(truth.shape[0], dtype=np.int64)
+    rows: list[NDArray[Any]] = []
+    for i in range(truth.shape[0]):
+        row = truth.indices[truth.indptr[i] : truth.indptr[i + 1]]
+        member[i] = numbers.setdefault(row.tobytes(), len(numbers))
+        if member[i] == len(rows):
+            rows.append(row)
+    return indicator(rows, int(truth.shape[1])), member

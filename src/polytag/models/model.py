@@ -1,0 +1,122 @@
+"""The base of every model, and the table of their names."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
+
+from scipy.sparse import csr_array
+
+from polytag.errors import ConfigError, NotFittedError
+from polytag.labels import LabelSet
+from polytag.scores import Scores
+
+if TYPE_CHECKING:
+    from polytag.corpus import Corpus
+    from polytag.run import Run
+
+MODELS = {
+    "br": "polytag.models.binary_relevance:BinaryRelevance",
+    "cc": "polytag.models.classifier_chain:ClassifierChain",
+    "lp": "polytag.models.label_powerset:LabelPowerset",
+}
+
+METRIC_NAMES = ("micro_f1", "macro_f1", "subset_accuracy")
+
+State: TypeAlias = dict[str, Any]
+"""What a model learned: numpy arrays, JSON values, and further states, by name."""
+
+
+class HeldOut(NamedTuple):
+    """Scores for documents that the model was not trained on when it scored them, and the truth about them."""
+
+    truth: csr_array
+    scores: Scores
+
+
+def param(default: Any, help: str, *, choices: Sequence[Any] = (), minimum: float | None = None, maximum: float | None = None) -> Any:
+    """Declare a hyper-parameter: its default, what it is for, and what it may be."""
+    metadata = {"help": help, "choices": tuple(choices), "minimum": minimum, "maximum": maximum}
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass
+class Model(ABC):
+    """A way to score labels. Its dataclass fields are its hyper-parameters, and they are all that a constructor sets."""
+
+    rule: ClassVar[str] = "auto"
+    """How its scores become label sets unless somebody says otherwise; ``decoded`` for a model that decides by itself."""
+
+    seed: int = param(0, "same seed, same machine: same scores", minimum=0)
+    optimise: str = param("micro_f1", "what the choices on held-out documents are made for", choices=METRIC_NAMES)
+    labels: LabelSet = field(init=False, repr=False, default=LabelSet(()))
+
+    @abstractmethod
+    def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
+        """Learn from documents that share one label set; return scores on documents that were held out, if there are any."""
+
+    @abstractmethod
+    def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
+        """Score every label, or the k best ones, of every text."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """Everything that was learned."""
+
+    @abstractmethod
+    def restore(self, state: State) -> None:
+        """Take back what ``state`` returned; arrays may be read-only and lazy."""
+
+    @classmethod
+    def from_state(cls, options: Mapping[str, Any], labels: LabelSet, state: State) -> Self:
+        """Build the trained model again."""
+        model = cls(**options)
+        model.labels = labels
+        model.restore(state)
+        return model
+
+    def options(self) -> dict[str, Any]:
+        """The hyper-parameters by name."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}
+
+    def require_fitted(self) -> None:
+        """Raise unless the model was trained or restored."""
+        if not len(self.labels):
+            raise NotFittedError(f"this {type(self).__name__} was not trained yet; call fit, or load a trained one")
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
+    """A hint for a misspelt word: the closest known one, or all of them."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+
+
+def model_class(name: str) -> type[Model]:
+    """The class behind a model's name, imported on demand."""
+    if name not in MODELS:
+        raise ConfigError(f"there is no model {name!r}; {suggestion(name, list(MODELS))}")
+    module, _, attribute = MODELS[name].partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "polytag":
+            raise
+        raise ConfigError(f"the model {name!r} needs the package {error.name!r}; install polytag[nn]") from None
+    assert issubclass(found, Model)
+    return found
+
+
+def model_name(model: Model) -> str:
+    """The name under which a model's class is registered."""
+    path = f"{type(model).__module__}:{type(model).__qualname__}"
+    for name, target in MODELS.items():
+        if target == path:
+            return name
+    raise ConfigError(f"{type(model).__name__} is not in the table of models (polytag/models/model.py) and cannot be saved")

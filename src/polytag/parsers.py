@@ -1,0 +1,239 @@
+"""From the bytes of a file to records or documents, line by line; what cannot be parsed is handed on with the reason."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import itertools
+import json
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias, cast
+
+from polytag.documents import BadLine, Columns, Document
+from polytag.errors import DataError
+from polytag.files import open_bytes
+
+Records: TypeAlias = Iterator[tuple[int, Mapping[str, Any] | BadLine]]
+"""Line number and record; a line that is none carries the reason."""
+Parsed: TypeAlias = Iterator[tuple[int, Document | BadLine]]
+"""Line number and document, or the reason why there is none."""
+
+SAMPLE = 1000  # records looked at before the first one is given out, to find columns and the labels' separator
+LONGEST_CELL = 2**31 - 1  # the csv module's own limit is 128 KiB, less than a long document
+
+BLANK = " \t\v\f\r\n\0"  # what fastText splits words at; other unicode spaces may stand inside a label
+PREFIX = "__label__"
+FASTTEXT_LABEL = re.compile(rf"(?<![^{BLANK}]){PREFIX}([^{BLANK}]+)[{BLANK}]*")
+FASTTEXT_FRONT = re.compile(rf"[{BLANK}]*(?:{PREFIX}[^{BLANK}]+[{BLANK}]*)+")
+
+
+# -- opening and decoding ----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[io.BufferedReader]:
+    """The bytes of a file through its compression, buffered so that the beginning can be looked at."""
+    raw = open_bytes(path)
+    stream = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", raw), 1 << 16)
+    broken: tuple[type[Exception], ...] = (lzma.LZMAError, EOFError, gzip.BadGzipFile, zlib.error)
+    if path.endswith(".zst"):
+        import zstandard
+
+        broken = (*broken, zstandard.ZstdError)
+    try:
+        yield stream
+    except broken as error:
+        raise DataError(f"{path}: damaged or cut-short compressed file ({error})") from None
+    finally:
+        if path != "-":
+            stream.close()
+        elif stream is not raw:
+            stream.detach()
+
+
+def _decode(line: bytes, number: int) -> str:
+    if number == 1:
+        line = line.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadLine(
+            f"not UTF-8 (byte {line[error.start]:#04x} at position {error.start + 1}); convert the file first"
+        ) from None
+
+
+# -- formats with named columns ----------------------------------------------------------------------------------------
+
+
+def documents_of(records: Records, columns: Columns) -> Parsed:
+    """Make documents of records; the columns and the labels' separator are found in the first ones."""
+    sample = list(itertools.islice(records, SAMPLE))
+    good = [record for _, record in sample if not isinstance(record, BadLine)]
+    if good:
+        columns.resolve(list(dict.fromkeys(name for record in good for name in record)))
+        if columns.label is not None:
+            columns.cells.detect(record.get(columns.label) for record in good)
+    for line, record in itertools.chain(sample, records):
+        if isinstance(record, BadLine):
+            yield line, record
+            continue
+        try:
+            yield line, columns.document(record, line)
+        except BadLine as bad:
+            yield line, bad
+
+
+def json_records(stream: Iterable[bytes]) -> Records:
+    """One JSON object per line; blank lines are passed over."""
+    for number, line in enumerate(stream, start=1):
+        if line.isspace():
+            continue
+        try:
+            yield number, _json_record(line, number)
+        except BadLine as bad:
+            yield number, bad
+
+
+def _json_record(line: bytes, number: int) -> dict[str, Any]:
+    text = _decode(line, number)
+    try:
+        record = json.loads(text)
+        if b"\\ud" in line or b"\\uD" in line:  # half a surrogate pair cannot be written again: replace it
+            whole = json.dumps(record, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            record = json.loads(whole)
+    except json.JSONDecodeError as error:
+        hint = "; a JSON array is not JSON lines, write one object per line" if number == 1 and text.startswith("[") else ""
+        raise BadLine(f"not JSON ({error.msg}, column {error.colno}){hint}") from None
+    except (ValueError, RecursionError) as error:
+        raise BadLine(f"not JSON that can be read ({error})") from None
+    if not isinstance(record, dict):
+        raise BadLine('not an object; write one like {"text": "...", "labels": ["..."]} per line')
+    return record
+
+
+class _TextLines:
+    """Decoded lines for the csv module, which cannot go on after an error: it is remembered instead."""
+
+    def __init__(self, stream: Iterable[bytes]) -> None:
+        self.lines = enumerate(stream, start=1)
+        self.broken: BadLine | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        number, line = next(self.lines)
+        try:
+            return _decode(line, number)
+        except BadLine as bad:
+            self.broken = bad
+            return line.decode("utf-8", "replace")
+
+
+def table_records(stream: Iterable[bytes], mark: str, where: str) -> Records:
+    """Rows of a table with a header; a quoted cell may hold line ends, and a row is numbered by its first line."""
+    csv.field_size_limit(LONGEST_CELL)
+    lines = _TextLines(stream)
+    rows = csv.reader(lines, delimiter=mark, strict=True)
+    header = _header(rows, lines, where)
+    while True:
+        number, lines.broken = rows.line_num + 1, None
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield number, BadLine(f"not readable as a table ({error}); check the quotes")
+            continue
+        if lines.broken is not None:
+            yield number, lines.broken
+        elif len(row) == len(header):
+            yield number, dict(zip(header, row, strict=True))
+        elif row:
+            yield number, BadLine(f"{len(row)} columns, but the header has {len(header)}; check separators and quotes")
+
+
+def _header(rows: Iterator[list[str]], lines: _TextLines, where: str) -> list[str]:
+    try:
+        header = next(rows, [])
+    except csv.Error as error:
+        raise DataError(f"{where}, line 1: the header cannot be read ({error}); check the quotes") from None
+    if lines.broken is not None:
+        raise DataError(f"{where}, line 1: {lines.broken}")
+    twice = [name for name in header if header.count(name) > 1]
+    if twice:
+        raise DataError(f"{where}, line 1: the column {twice[0]!r} is there more than once; rename one")
+    return header
+
+
+def parquet_records(stream: io.BufferedReader, columns: Columns) -> Records:
+    """Rows of a Parquet file, batch by batch, with only the columns that matter."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        source = stream if stream.seekable() else pyarrow.BufferReader(stream.read())  # the index stands at the end of the file
+        file = pyarrow.parquet.ParquetFile(source)
+        columns.resolve(file.schema_arrow.names)
+        number = 0
+        for batch in file.iter_batches(batch_size=1024, columns=columns.used):
+            for record in batch.to_pylist():
+                number += 1
+                yield number, record
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{columns.where}: not a readable Parquet file ({str(error).splitlines()[0]})") from None
+
+
+# -- formats with one document per line --------------------------------------------------------------------------------
+
+
+def line_documents(stream: Iterable[bytes], parse: Callable[[str, int], Document], keep_blank: bool) -> Parsed:
+    """One document per line, by the function that parses a line."""
+    for number, line in enumerate(stream, start=1):
+        if not keep_blank and line.isspace():
+            continue
+        try:
+            yield number, parse(_decode(line, number).rstrip("\r\n"), number)
+        except BadLine as bad:
+            yield number, bad
+
+
+def plain_line(line: str, number: int) -> Document:
+    """A line of plain text."""
+    return Document(str(number), line)
+
+
+def fasttext_line(line: str, number: int) -> Document:
+    """FastText: every word that starts with ``__label__`` is a label, wherever it stands."""
+    front = FASTTEXT_FRONT.match(line)
+    end = front.end() if front else 0
+    labels, text = FASTTEXT_LABEL.findall(line, 0, end), line[end:]
+    if PREFIX in text:  # labels are mostly in front, and searching every word for more is slow
+        labels += FASTTEXT_LABEL.findall(text)
+        text = FASTTEXT_LABEL.sub("", text)
+    return Document(str(number), text.strip(BLANK), tuple(labels))
+
+
+def three_columns(line: str, number: int) -> Document:
+    """LibMultiLabel: id, labels with spaces between them, text."""
+    cells = line.split("\t", 2)
+    if len(cells) < 3:
+        raise BadLine(f"{len(cells)} of 3 columns; expected id, labels and text with tabs between them")
+    return Document(cells[0] or str(number), cells[2], _words(cells[1]))
+
+
+def two_columns(line: str, number: int) -> Document:
+    """LibMultiLabel without ids: labels with spaces between them, text."""
+    labels, tab, text = line.partition("\t")
+    if not tab:
+        raise BadLine("1 of 2 columns; expected labels and text with a tab between them")
+    return Document(str(number), text, _words(labels))
+
+
+def _words(cell: str) -> tuple[str, ...]:
+    return tuple(word for word in cell.split(" ") if word)

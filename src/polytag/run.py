@@ -1,0 +1,301 @@
+"""Run: the folder of one training, with its recipe, log, checkpoints, metrics and model."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import logging
+import math
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
+
+import numpy as np
+
+from polytag.artefact import MANIFEST, polytag_version, read_artefact, write_artefact
+from polytag.errors import ArtefactError, ConfigError
+from polytag.models.model import State
+
+try:
+    import fcntl
+except ImportError:  # not on every system; two trainings in one folder are then not noticed
+    fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from polytag.recipe import Recipe
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+LOG = "log.jsonl"
+_STAGE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_QUIET_SECONDS = 10.0
+_BAR_SECONDS = 0.1
+
+
+class Run:
+    """The folder of one training; without a folder nothing is kept, and only progress is shown.
+
+    A run holds its folder until it is closed (it is a context manager): a second training there is refused.
+    """
+
+    def __init__(self, folder: str | Path | None = None, *, progress: bool | None = None, resume: bool = False) -> None:
+        """Open the folder, new or not; ``progress`` None shows bars on a terminal; ``resume`` keeps earlier checkpoints."""
+        self.folder = None if folder is None else Path(folder)
+        self.resume = resume
+        self.fingerprint = ""
+        self._progress = progress
+        self._bars: Progress | None = None
+        self._started = time.monotonic()
+        self._used: set[str] = set()
+        self._lock: IO[str] | None = None
+        self._log: IO[str] | None = None
+        if self.folder is None:
+            if resume:
+                raise ConfigError("there is nothing to resume without a folder; name the folder of the run")
+            return
+        self._lock = _open_folder(self.folder)
+        if not resume:
+            self.clear_stages()
+        self._log = _open_log(self.folder / LOG)
+        self.log("start", {"resume": resume, "polytag": polytag_version()})
+
+    def __enter__(self) -> Self:
+        """Give the run itself."""
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        """Close the run, whatever happened."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the folder, so that another training may use it."""
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars = None
+        for file in (self._log, self._lock):
+            if file is not None:
+                file.close()
+        self._log = self._lock = None
+
+    @property
+    def model_folder(self) -> Path | None:
+        """Where the artefact goes."""
+        return None if self.folder is None else self.folder / "model"
+
+    @property
+    def plots_folder(self) -> Path | None:
+        """Where pictures go."""
+        return None if self.folder is None else self.folder / "plots"
+
+    def log(self, event: str, values: Mapping[str, Any]) -> None:
+        """Append an event to the log, with the time and the seconds since the run was opened."""
+        logger.debug("%s %s", event, values)
+        if self._log is not None:
+            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+            record = {"time": now, "elapsed": round(time.monotonic() - self._started, 3), "event": event, **values}
+            self._log.write(json.dumps(_plain(record), ensure_ascii=False, allow_nan=False) + "\n")
+            self._log.flush()
+
+    def write_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Keep the metrics of this run; a number that is infinite or undefined becomes null."""
+        if self.folder is not None:
+            text = json.dumps(_plain(metrics), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+            temporary = self.folder / ".metrics.json.tmp"
+            temporary.write_text(text, encoding="utf-8", errors="replace", newline="\n")
+            os.replace(temporary, self.folder / "metrics.json")
+
+    def write_recipe(self, recipe: Recipe) -> None:
+        """Keep the recipe that repeats this run; checkpoints made under another recipe or other data are not used."""
+        self.fingerprint = recipe.fingerprint()
+        if self.folder is not None:
+            recipe.write(self.folder / "recipe.toml")
+
+    # --- checkpoints
+
+    def stage(self, name: str, make: Callable[[], State], *, key: Mapping[str, Any] | None = None) -> State:
+        """The result of a named stage: from its checkpoint when resuming, made and checkpointed otherwise.
+
+        With a folder, both ways give the state as it was read back (arrays read-only), so that a resumed training
+        sees exactly what an uninterrupted one saw.
+        """
+        if self.folder is None:
+            return make()
+        if name in self._used:
+            raise ValueError(f"the stage {name!r} was used twice in one run; give every stage a name of its own")
+        self._used.add(name)
+        found = self.load_stage(name, key=key)
+        if found is not None:
+            self.log("stage", {"name": name, "resumed": True})
+            return found
+        start = time.monotonic()
+        self.save_stage(name, make(), key=key)
+        self.log("stage", {"name": name, "resumed": False, "seconds": round(time.monotonic() - start, 3)})
+        state: State = read_artefact(self._stage_folder(name), verify=False)["state"]
+        return state
+
+    def save_stage(self, name: str, state: State, *, key: Mapping[str, Any] | None = None) -> None:
+        """Checkpoint a state under a name, in place of an earlier one, atomically; without a folder nothing happens."""
+        if self.folder is not None:
+            write_artefact(self._stage_folder(name), {"key": self._stage_key(key), "state": state})
+
+    def load_stage(self, name: str, *, key: Mapping[str, Any] | None = None) -> State | None:
+        """The checkpoint under a name, if this run resumes and it was made with the same key, recipe, data and version."""
+        if not self.resume or self.folder is None or not (self._stage_folder(name) / MANIFEST).exists():
+            return None
+        try:
+            saved = read_artefact(self._stage_folder(name))
+        except ArtefactError as error:
+            logger.warning("stage %s is done again: %s", name, error)
+            return None
+        if saved.get("key") != self._stage_key(key):
+            logger.warning(
+                "stage %s is done again: its checkpoint belongs to another recipe, other data or another version", name
+            )
+            return None
+        state: State = saved["state"]
+        return state
+
+    def clear_stages(self) -> None:
+        """Remove all checkpoints, as after a training that finished."""
+        self._used.clear()
+        if self.folder is not None:
+            shutil.rmtree(self.folder / "stages", ignore_errors=True)
+
+    def _stage_folder(self, name: str) -> Path:
+        parts = name.split("/")
+        if not all(_STAGE_NAME.fullmatch(part) for part in parts):
+            raise ValueError(f"{name!r} cannot name a stage; use letters, digits, '-', '_', '.' and '/' between parts")
+        assert self.folder is not None
+        return self.folder.joinpath("stages", *parts)
+
+    def _stage_key(self, key: Mapping[str, Any] | None) -> str:
+        whole = [polytag_version(), self.fingerprint, _plain(key or {})]
+        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+
+    # --- progress
+
+    def track(self, iterable: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
+        """Go through something while a bar on the terminal, or a quiet line in the log now and then, tells how far it is."""
+        if total is None and isinstance(iterable, Sized):
+            total = len(iterable)
+        bar = sys.stderr.isatty() if self._progress is None else self._progress
+        return self._with_bar(iterable, description, total) if bar else _with_lines(iterable, description, total)
+
+    def _with_bar(self, iterable: Iterable[T], description: str, total: int | None) -> Iterator[T]:
+        self._bars = bars = self._bars or _new_bars()
+        task = bars.add_task(description, total=total)
+        done, shown = 0, time.monotonic()
+        try:
+            for item in iterable:
+                yield item
+                done += 1
+                if time.monotonic() - shown >= _BAR_SECONDS:
+                    bars.update(task, completed=done)
+                    shown = time.monotonic()
+        finally:
+            bars.update(task, completed=done)
+            if len(bars.tasks) > 1:  # an inner loop makes room; the outermost bar stays to be read
+                bars.remove_task(task)
+            else:
+                bars.stop()
+                self._bars = None
+
+
+def read_log(folder: str | Path) -> list[dict[str, Any]]:
+    """The events of a run since its training was last begun anew; a line that a kill cut short is left out."""
+    events: list[dict[str, Any]] = []
+    try:
+        lines = (
+            (Path(folder) / LOG).read_text(encoding="utf-8", errors="replace").split("\n")
+        )  # not splitlines: text has more line ends
+    except FileNotFoundError:
+        return events
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if event.get("event") == "start" and not event.get("resume"):
+            events.clear()
+        events.append(event)
+    return events
+
+
+def _open_folder(folder: Path) -> IO[str]:
+    """Make the folder and take its lock."""
+    if (folder / MANIFEST).exists():
+        raise ConfigError(f"{folder} is the folder of a model; name the folder of the run around it, or a new one")
+    if (folder / "stages").exists() and not (folder / LOG).exists():
+        raise ConfigError(f"{folder} has a folder 'stages' that no training made; name another folder for the run")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / ".lock", "a+", encoding="utf-8")  # noqa: SIM115, it is held as long as the run
+    except OSError as error:
+        raise ConfigError(f"{folder}: a run cannot be kept here ({error.strerror}); name another folder") from None
+    try:
+        if fcntl is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise ConfigError(f"another training is writing to {folder}; wait until it ends, or name another folder") from None
+    except OSError as error:  # some network file systems have no locks
+        logger.warning("%s cannot be locked (%s); make sure that no other training writes there", folder, error.strerror)
+    return lock
+
+
+def _open_log(path: Path) -> IO[str]:
+    """Open the log to append to it, on a line of its own even if a kill cut the last one short."""
+    file = open(path, "a", encoding="utf-8", errors="replace", newline="\n")  # noqa: SIM115, the run closes it
+    if path.stat().st_size:
+        with open(path, "rb") as written:
+            written.seek(-1, os.SEEK_END)
+            if written.read() != b"\n":
+                file.write("\n")
+    return file
+
+
+def _with_lines(iterable: Iterable[T], description: str, total: int | None) -> Iterator[T]:
+    start = shown = time.monotonic()
+    for done, item in enumerate(iterable, 1):
+        yield item
+        now = time.monotonic()
+        if now - shown >= _QUIET_SECONDS:
+            shown = now
+            rest = f" of {total}, about {(now - start) / done * (total - done):.0f} s left" if total else ""
+            logger.info("%s: %d%s (%.0f s)", description, done, rest, now - start)
+
+
+def _new_bars() -> Progress:
+    """Bars on standard error, so that standard output stays what was asked for."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    bars = Progress(*columns, console=Console(stderr=True))
+    bars.start()
+    return bars
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: numpy's numbers as numbers, what is not finite as null, paths as text."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} cannot be logged; use text, numbers, lists and mappings")

@@ -1,0 +1,1 @@
+"""From text to what models read: preparation, words, tf-idf, subword tokens."""

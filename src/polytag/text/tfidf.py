@@ -1,0 +1,188 @@
+"""Tf-idf over words and n-grams: hashed in compiled code, with the vocabulary kept for explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.errors import DataError
+from polytag.text.words import word_hashes
+
+_BATCH = 4_000_000  # characters scanned at once, which bounds the memory
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _fill_table(keys: Any, table: Any, columns: Any) -> None:
+    """Open addressing: put every key into the first free slot from its own."""
+    mask = np.uint64(len(table) - 1)
+    for c in range(len(keys)):
+        at = keys[c] & mask
+        while columns[at] >= 0:
+            at = (at + np.uint64(1)) & mask
+        table[at] = keys[c]
+        columns[at] = c
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _look_up(hashes: Any, table: Any, columns: Any, out: Any) -> None:
+    """The column of every hash, or -1."""
+    mask = np.uint64(len(table) - 1)
+    for p in range(len(hashes)):
+        at = hashes[p] & mask
+        while columns[at] >= 0 and table[at] != hashes[p]:
+            at = (at + np.uint64(1)) & mask
+        out[p] = columns[at]
+
+
+@njit(nogil=True, cache=True, fastmath=True)  # type: ignore[untyped-decorator]
+def _weigh(found: Any, indptr: Any, idf: Any, sublinear: bool, out_indptr: Any, out_indices: Any, out_data: Any) -> int:
+    """Count, weigh and normalise the columns of every document; returns how many entries were written."""
+    count = 0
+    for d in range(len(indptr) - 1):
+        row = np.sort(found[indptr[d] : indptr[d + 1]])
+        first = count
+        squares = 0.0
+        p = 0
+        while p < len(row):
+            column = row[p]
+            q = p + 1
+            while q < len(row) and row[q] == column:
+                q += 1
+            if column >= 0:
+                tf = 1.0 + np.log(q - p) if sublinear else float(q - p)
+                value = tf * idf[column]
+                squares += value * value
+                out_indices[count] = column
+                out_data[count] = value
+                count += 1
+            p = q
+        norm = np.sqrt(squares)
+        for c in range(first, count):
+            out_data[c] /= norm
+        out_indptr[d + 1] = count
+    return count
+
+
+@dataclass
+class Tfidf:
+    """Words and n-grams to normalised tf-idf rows: ``tf · (ln((1 + n) / (1 + df)) + 1)``, each row of length one."""
+
+    ngrams: int = 1
+    min_df: int = 2
+    max_features: int = 0
+    lowercase: bool = True
+    sublinear: bool = True
+    keys: NDArray[np.uint64] = field(init=False, repr=False)
+    idf: NDArray[np.float32] = field(init=False, repr=False)
+    terms: list[str] = field(init=False, repr=False)
+    _table: tuple[NDArray[np.uint64], NDArray[np.int32]] | None = field(init=False, repr=False, default=None)
+
+    def fit(self, texts: Sequence[str]) -> Tfidf:
+        """Learn the vocabulary and the document frequencies."""
+        keys, df = self._document_frequencies(texts)
+        keep = df >= min(self.min_df, max(1, len(texts) // 2))  # a handful of documents keeps its words
+        keys, df = keys[keep], df[keep]
+        if self.max_features and len(keys) > self.max_features:
+            best = np.sort(np.argsort(-df, kind="stable")[: self.max_features])
+            keys, df = keys[best], df[best]
+        if not len(keys):
+            raise DataError("no word occurs often enough in the training texts; lower min_df, or look whether the texts are empty")
+        self.keys = keys
+        self.idf = (np.log((1 + len(texts)) / (1 + df)) + 1).astype(np.float32)
+        self._table = None
+        self.terms = self._find_terms(texts)
+        return self
+
+    def transform(self, texts: Sequence[str]) -> csr_array:
+        """One normalised sparse row per text."""
+        parts = [self._rows(batch) for batch in _batches(texts)]
+        indptr = np.zeros(len(texts) + 1, dtype=np.int64)
+        np.cumsum(np.concatenate([np.diff(p[0]) for p in parts]) if parts else [], out=indptr[1:])
+        indices = np.concatenate([p[1] for p in parts]) if parts else np.empty(0, np.int32)
+        data = np.concatenate([p[2] for p in parts]) if parts else np.empty(0, np.float32)
+        return csr_array((data, indices, indptr), shape=(len(texts), len(self.keys)))
+
+    def state(self) -> dict[str, Any]:
+        """The vocabulary as arrays."""
+        blob = "\n".join(self.terms).encode("utf-8", "surrogatepass")
+        return {"keys": self.keys, "idf": self.idf, "terms": np.frombuffer(blob, dtype=np.uint8)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take back the vocabulary."""
+        self.keys, self.idf = np.asarray(state["keys"]), np.asarray(state["idf"])
+        self.terms = bytes(state["terms"]).decode("utf-8", "surrogatepass").split("\n")
+        self._table = None
+
+    def _document_frequencies(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        keys, counts = np.empty(0, np.uint64), np.empty(0, np.int64)
+        for batch in _batches(texts):
+            hashes, indptr, _, _ = word_hashes(batch, ngrams=self.ngrams, lowercase=self.lowercase)
+            batch_keys, batch_counts = np.unique(_distinct(hashes, indptr), return_counts=True)
+            both = np.concatenate([keys, batch_keys])
+            keys, where = np.unique(both, return_inverse=True)
+            counts = np.bincount(where, np.concatenate([counts, batch_counts]), minlength=len(keys)).astype(np.int64)
+        return keys, counts
+
+    def _find_terms(self, texts: Sequence[str]) -> list[str]:
+        """The string of every column, read off the first place where it stands."""
+        terms = [""] * len(self.keys)
+        seen = np.zeros(len(self.keys), dtype=bool)
+        for batch in _batches(texts):
+            hashes, _, starts, stops = word_hashes(batch, ngrams=self.ngrams, lowercase=self.lowercase)
+            found = self._columns(hashes)
+            columns, first = np.unique(found, return_index=True)
+            joined = "".join(batch)
+            for column, p in zip(columns.tolist(), first.tolist(), strict=True):
+                if column >= 0 and not seen[column]:
+                    seen[column] = True
+                    term = " ".join(joined[starts[p] : stops[p]].split())
+                    terms[column] = term.lower() if self.lowercase else term
+            if seen.all():
+                break
+        return terms
+
+    def _columns(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
+        if self._table is None:
+            size = 1 << int(np.ceil(np.log2(2 * len(self.keys) + 2)))
+            table, columns = np.zeros(size, np.uint64), np.full(size, -1, np.int32)
+            _fill_table(self.keys, table, columns)
+            self._table = table, columns
+        found = np.empty(len(hashes), dtype=np.int32)
+        _look_up(hashes, *self._table, found)
+        return found
+
+    def _rows(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+        hashes, indptr, _, _ = word_hashes(texts, ngrams=self.ngrams, lowercase=self.lowercase)
+        found = self._columns(hashes)
+        out_indptr = np.zeros(len(texts) + 1, dtype=np.int64)
+        indices, data = np.empty(len(found), np.int32), np.empty(len(found), np.float32)
+        count = _weigh(found, indptr, self.idf, self.sublinear, out_indptr, indices, data)
+        return out_indptr, indices[:count].copy(), data[:count].copy()
+
+
+def _distinct(hashes: NDArray[np.uint64], indptr: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Every hash once per document that has it."""
+    row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    order = np.lexsort((hashes, row))
+    hashes, row = hashes[order], row[order]
+    new = np.ones(len(hashes), dtype=bool)
+    new[1:] = (hashes[1:] != hashes[:-1]) | (row[1:] != row[:-1])
+    return hashes[new]
+
+
+def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Cut the texts into runs of bounded length."""
+    start = size = 0
+    for i, text in enumerate(texts):
+        if size and size + len(text) > _BATCH:
+            yield texts[start:i]
+            start, size = i, 0
+        size += len(text)
+    if start < len(texts):
+        yield texts[start:]

@@ -1,0 +1,105 @@
+"""Words of many texts at once, as 64-bit hashes: a compiled scan over code points.
+
+A word is a run of letters, digits, marks and underscores; an ideograph or kana stands alone, so that text without spaces is
+still cut into pieces. Two words in a row make a bigram, and so on.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+SEPARATOR, WORD, ALONE = 0, 1, 2
+_LIMIT = 0x30000  # beyond this plane come only rare ideographs, each a word of its own
+_SEED, _PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)
+_JOIN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@cache
+def _tables(lowercase: bool) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+    """For every code point below the limit: what it is, and what it is folded to."""
+    kinds = np.zeros(_LIMIT, dtype=np.uint8)
+    fold = np.arange(_LIMIT, dtype=np.uint32)
+    for code in range(_LIMIT):
+        character = chr(code)
+        if unicodedata.category(character)[0] in "LNM" or character == "_":
+            kinds[code] = WORD
+            if lowercase:
+                lower = character.lower()
+                fold[code] = ord(lower) if len(lower) == 1 else code
+    for first, last in ((0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2FFFF)):
+        kinds[first : last + 1] = ALONE
+    return kinds, fold
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _mix(h: Any) -> Any:
+    """Spread the bits, so that tables can use the low ones."""
+    h ^= h >> np.uint64(33)
+    h *= np.uint64(0xFF51AFD7ED558CCD)
+    h ^= h >> np.uint64(33)
+    return h
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _scan(codes: Any, ends: Any, kinds: Any, fold: Any, ngrams: int, hashes: Any, starts: Any, stops: Any, indptr: Any) -> int:
+    """Write the hash and the place of every n-gram of every document; return how many there are."""
+    count = 0
+    at = 0
+    recent_hash = np.zeros(ngrams, dtype=np.uint64)
+    recent_start = np.zeros(ngrams, dtype=np.int64)
+    for d in range(len(ends)):
+        words = 0
+        end = ends[d]
+        while at < end:
+            code = codes[at]
+            kind = kinds[code] if code < _LIMIT else ALONE
+            if kind == SEPARATOR:
+                at += 1
+                continue
+            start = at
+            h = _SEED
+            while True:
+                h = (h ^ np.uint64(fold[code] if code < _LIMIT else code)) * _PRIME
+                at += 1
+                if kind == ALONE or at >= end:
+                    break
+                code = codes[at]
+                if code >= _LIMIT or kinds[code] != WORD:
+                    break
+            for n in range(min(ngrams - 1, words), 0, -1):
+                recent_hash[n] = recent_hash[n - 1]
+                recent_start[n] = recent_start[n - 1]
+            recent_hash[0] = h
+            recent_start[0] = start
+            words += 1
+            h = np.uint64(0)
+            for n in range(min(ngrams, words)):
+                h = _mix(h * _JOIN + recent_hash[n])
+                hashes[count] = h
+                starts[count] = recent_start[n]
+                stops[count] = at
+                count += 1
+        at = end
+        indptr[d + 1] = count
+    return count
+
+
+def word_hashes(
+    texts: Sequence[str], *, ngrams: int, lowercase: bool
+) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Hashes of all n-grams in order, the documents' boundaries in them, and where each n-gram begins and ends in the joined text."""
+    joined = "".join(texts)
+    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    size = len(codes) * ngrams
+    hashes, starts, stops = np.empty(size, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64)
+    indptr = np.zeros(len(texts) + 1, dtype=np.int64)
+    count = _scan(codes, ends, *_tables(lowercase), ngrams, hashes, starts, stops, indptr)
+    return hashes[:count], indptr, starts[:count], stops[:count]
