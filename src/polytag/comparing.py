@@ -1,0 +1,38 @@
+"""Several models on one corpus: what ``polytag compare`` does."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from polytag.artefact import artefact_info
+from polytag.classifier import Classifier
+from polytag.corpus import Corpus
+from polytag.recipe import Recipe
+from polytag.training import DataPlan, train_corpora
+
+
+def compare_models(recipes: Sequence[Recipe], plan: DataPlan, test: Path, out: Path | None = None) -> list[dict[str, Any]]:
+    """Train every recipe and measure it on the test documents: metrics, training time, prediction speed, size."""
+    train, valid = plan.read()
+    documents = Corpus.read(test, labels=train.labels, options=plan.options)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = out or Path(temporary)
+        return [compare_one(recipe, train, valid, documents, folder / recipe.model) for recipe in recipes]
+
+
+def compare_one(recipe: Recipe, train: Corpus, valid: Corpus | None, test: Corpus, folder: Path) -> dict[str, Any]:
+    """One row of the table."""
+    start = time.perf_counter()
+    train_corpora(recipe, train, valid, folder)
+    seconds = time.perf_counter() - start
+    classifier = Classifier.load(folder)
+    classifier.predict(test.texts[:8])  # compiled code is loaded before the clock starts
+    start = time.perf_counter()
+    classifier.predict(test.texts)
+    speed = len(test) / (time.perf_counter() - start)
+    size = artefact_info(folder / "model").bytes
+    return {"model": recipe.model, **classifier.evaluate(test), "train_seconds": seconds, "documents_per_second": speed, "megabytes": size / 1e6}
