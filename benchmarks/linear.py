@@ -79,6 +79,8 @@ def run_worker(row: Row, problem: Path, out: Path, options: argparse.Namespace) 
     command = [str(python), "-m", f"peers.{row.peer}_worker", "--variant", row.variant, "--problem", str(problem)]
     command += ["--out", str(out), "--repeat", str(repeat), "--threads", str(options.threads)]
     environment = os.environ | {f"{name}_NUM_THREADS": str(options.threads) for name in THREAD_VARIABLES}
+    environment["POLYTAG_THREADS"] = str(options.threads)
+    environment["NUMBA_CACHE_DIR"] = str(out / "numba")  # empty, so that the time of compiling is the time of a first run
     done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -108,7 +110,14 @@ def benchmark(options: argparse.Namespace, console: Console) -> dict[str, Any]:
             for row in rows:
                 console.print(f"{corpus}: {row.name}")
                 results["rows"].append(measure(row, corpus, task, problem, options))
+                save(results, options.out)
     return results
+
+
+def save(results: dict[str, Any], path: Path) -> None:
+    """Write what there is so far: a run that is stopped loses only its last row."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def command_of(options: argparse.Namespace) -> str:
@@ -140,8 +149,6 @@ def main() -> None:
     options, console = arguments(), Console()
     if not options.render:
         results = benchmark(options, console)
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         tables = markdown(results)
         console.print(Markdown(tables) if console.is_terminal else tables, soft_wrap=True)
     render(HERE / "README.md", HERE / "results")

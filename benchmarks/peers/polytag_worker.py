@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from peers.worker import main
+from peers.worker import above, main
+from polytag.linear.svm import Problem, Solver, train_separators
+
+BALANCE = {"br": 0.0, "br-balanced": 1.0}
+PRUNE = 0.0
 
 
 class Polytag:
@@ -32,20 +36,22 @@ class Polytag:
         return sparse.csr_array(y)
 
     def train(self, variant: str, x: Any, y: Any, threads: int) -> Any:
-        """TO FILL: ``variant`` is "br" or "br-balanced"; return whatever ``decide`` and ``scores`` need."""
-        raise NotImplementedError("benchmarks/peers/polytag_worker.py: call polytag.linear.svm.train_separators here")
+        """All of it is timed, the preparation of the problem included."""
+        solver = Solver(balance=BALANCE[variant], prune=PRUNE)
+        return train_separators(Problem(x, y), [1.0], solver)[0]
 
     def ready(self, model: Any) -> Any:
-        """As trained."""
+        """Lay the weights out in blocks, as loading a saved model does."""
+        _ = model.blocks
         return model
 
     def decide(self, model: Any, x: Any, threads: int) -> sparse.csr_matrix:
-        """TO FILL: the sets at the solver's own threshold, margin zero, as a sparse pattern."""
-        raise NotImplementedError("benchmarks/peers/polytag_worker.py: margins above zero")
+        """Margins above zero."""
+        return above(model.all(x), 0.0)
 
     def scores(self, model: Any, x: Any, threads: int) -> Any:
-        """TO FILL: margins (documents, labels) as an array."""
-        raise NotImplementedError("benchmarks/peers/polytag_worker.py: margins")
+        """Margins."""
+        return model.all(x)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,8 @@ def markdown(results: dict[str, Any]) -> str:
     m = results["machine"]
     parts = [
         f"{m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB, {m['system']}, Python {m['python']}; load average before "
-        f"the run {m['load_before']}; {results['threads']} threads, median of {results['repeat']}. Made by `{results['command']}`."
+        f"the run {m['load_before']}; {results['threads']} threads, median of {results['repeat']}. "
+        f"Made by `{results['command']}`."
     ]
     for name, about in results["corpora"].items():
         rows = [row for row in results["rows"] if row["corpus"] == name]

@@ -18,7 +18,11 @@ _PRIOR = 5.0  # a label's own curve counts as much as the common one after about
 def entries_in(scores: Scores, truth: csr_array) -> NDArray[np.bool_]:
     """For every stored entry of the scores, whether that label is true of that document."""
     n_labels = np.int64(scores.matrix.shape[1])
-    return np.isin(_keys(scores.matrix, n_labels), _keys(truth, n_labels), assume_unique=True)
+    stored, true = _keys(scores.matrix, n_labels), _keys(truth, n_labels)
+    if not len(true):
+        return np.zeros(len(stored), dtype=bool)
+    at = np.searchsorted(true, stored)  # both ascend: by document, then by label
+    return np.asarray(true[np.minimum(at, len(true) - 1)] == stored)
 
 
 def _keys(matrix: csr_array, n_labels: np.int64) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Classifier: a label set, a model, an optional calibration and a decision. The only thing that is saved, loaded, evaluated or served."""
+"""Classifier: a label set, a model, an optional calibration and a decision; the only thing that is saved or served."""
 
 from __future__ import annotations
 
@@ -46,9 +46,8 @@ class Classifier:
         if isinstance(model, Model):
             if options:
                 raise ConfigError("options go with a model's name; this model has its settings already")
-            shared = {"seed": model.seed, "optimise": model.optimise}
-            settings = {name: value for name, value in model.options().items() if name not in shared}
-            self.recipe = Recipe(model=model_name(model), options=settings, **shared)
+            settings = {name: value for name, value in model.options().items() if name not in ("seed", "optimise")}
+            self.recipe = Recipe(model_name(model), settings, model.seed, model.optimise)
             self.model = model
         else:
             self.recipe = model if isinstance(model, Recipe) else _named(model, options or {})
@@ -60,7 +59,8 @@ class Classifier:
 
     def __repr__(self) -> str:
         """Say the model and whether it is trained."""
-        return f"Classifier({self.recipe.model!r}, {len(self.labels)} labels)" if len(self.labels) else f"Classifier({self.recipe.model!r}, not trained)"
+        state = f"{len(self.labels)} labels" if len(self.labels) else "not trained"
+        return f"Classifier({self.recipe.model!r}, {state})"
 
     # -- training --------------------------------------------------------------------------------------------------
 
@@ -88,18 +88,18 @@ class Classifier:
             counts = counts + np.bincount(valid.truth.indices, minlength=len(self.labels))
         documents = len(train) + (0 if valid is None else len(valid))
         self.training = {"documents": documents, "label_counts": counts.astype(np.int64)}
-        self._decide_on(held, train)
+        fewest = min(int(np.diff(part.truth.indptr).min()) for part in (train, valid) if part is not None)
+        self._decide_on(held, fewest)
         run.log("decision", self.decision.report)
         return self
 
-    def _decide_on(self, held: HeldOut | None, train: Corpus) -> None:
-        """Fit calibration and decision on scores of held-out documents."""
-        fewest = int(np.diff(train.truth.indptr).min(initial=0))
+    def _decide_on(self, held: HeldOut | None, fewest: int) -> None:
+        """Fit calibration and decision on scores of held-out documents; no training document has fewer labels than ``fewest``."""
         least = fewest if self.recipe.min_labels is None else self.recipe.min_labels
         self.decision = Decision(self.model.rule, self.recipe.optimise, least, self.recipe.closed)
         self.calibration = None
         if held is None or not len(held.scores) or not held.truth.nnz:
-            log.warning("no held-out documents to fit thresholds on; labels with a positive margin (or probability 0.5) are predicted")
+            log.warning("too few documents to hold any out: the thresholds are not fitted")
             return
         scores = held.scores
         if self.recipe.calibrate and scores.kind == "margin":
@@ -213,7 +213,7 @@ class Classifier:
             return cls._from_state(state)
         except ConfigError as error:
             raise ArtefactError(f"{place}: {error}") from None
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ArtefactError(f"{place}: not a classifier ({error}); train it again") from None
 
     @classmethod
@@ -221,13 +221,16 @@ class Classifier:
         kind = model_class(state["model"])
         options = validate_options(kind, state["options"])
         labels = LabelSet.from_records(state["labels"])
-        shared = {name: options.pop(name) for name in ("seed", "optimise") if name in options}
+        shared: dict[str, Any] = {name: options.pop(name) for name in ("seed", "optimise") if name in options}
         classifier = cls(Recipe(model=state["model"], options=options, **shared, **state["recipe"]))
         classifier.labels = labels
         classifier.model = kind.from_state({**options, **shared}, labels, state["state"])
         classifier.calibration = None if state["calibration"] is None else Platt.from_state(state["calibration"])
         classifier.decision = Decision.from_state(state["decision"])
         classifier.training = state["training"]
+        sizes = [len(classifier.training["label_counts"]), *(len(part) for part in (state["calibration"] or {}).values())]
+        if any(size != len(labels) for size in sizes) or len(classifier.decision.thresholds) not in (1, len(labels)):
+            raise ValueError("its parts are about different numbers of labels")
         return classifier
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +26,9 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data", help="Look at data, build it, get it.")
 
-FormatOption = Annotated[str | None, typer.Option("--format", help="jsonl, csv, tsv, parquet, fasttext, libmultilabel or text; detected otherwise")]
+FormatOption = Annotated[
+    str | None, typer.Option("--format", help="jsonl, csv, tsv, parquet, fasttext, libmultilabel or text; detected otherwise")
+]
 TextOption = Annotated[str | None, typer.Option("--text", help="text columns, joined: title,body")]
 LabelColumnOption = Annotated[str | None, typer.Option("--label-column", help="column with the labels")]
 SeparatorOption = Annotated[str | None, typer.Option("--separator", help="what stands between the labels of a cell")]
@@ -33,7 +36,9 @@ BadOption = Annotated[str, typer.Option("--on-bad", help="a bad line is fatal (f
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
 LabelsOption = Annotated[Path | None, typer.Option("--labels", help="label file: names, descriptions, parents")]
 ValidOption = Annotated[Path | None, typer.Option("--valid", help="validation documents")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", help="a setting of the model, as in c=2; `polytag info MODEL` lists them")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", help="a setting of the model, as in c=2; `polytag info MODEL` lists them")
+]
 OptimiseOption = Annotated[str | None, typer.Option("--optimise", help="micro_f1 (default), macro_f1 or subset_accuracy")]
 SeedOption = Annotated[int | None, typer.Option("--seed", help="same seed, same machine: same scores [default: 0]")]
 ClosedOption = Annotated[bool | None, typer.Option("--closed/--open", help="predict the ancestors of every label too")]
@@ -55,7 +60,9 @@ def polytag(
         raise typer.Exit
 
 
-def _read_options(format: str | None, text: str | None, label_column: str | None, separator: str | None, on_bad: str) -> ReadOptions:
+def _read_options(
+    format: str | None, text: str | None, label_column: str | None, separator: str | None, on_bad: str
+) -> ReadOptions:
     from polytag.formats import ReadOptions
 
     return ReadOptions(format=format, text=text or (), labels=label_column, separator=separator, on_bad=on_bad)  # type: ignore[arg-type]
@@ -76,7 +83,7 @@ def _recipe(path: Path | None, model: str | None, settings: list[str] | None, ke
 
 @app.command()
 def train(
-    corpus: Annotated[Path | None, typer.Argument(metavar="TRAIN", help="training documents; a recipe may name them instead")] = None,
+    corpus: Annotated[Path | None, typer.Argument(metavar="TRAIN", help="training documents, unless a recipe names them")] = None,
     out: Annotated[Path, typer.Option("--out", help="folder of the run; the artefact is its folder model/")] = Path("run"),
     valid: ValidOption = None,
     labels: LabelsOption = None,
@@ -103,7 +110,8 @@ def train(
     if report:
         error = f", calibration error {report['calibration_error']:.4f}" if "calibration_error" in report else ""
         typer.echo(f"{report['metric']} {report['fitted']:.4f} on held-out documents ({report['rule']}){error}", err=True)
-    typer.echo(f"trained {told.model} on {classifier.training['documents']:,} documents, {len(classifier.labels):,} labels: {out}", err=True)
+    size = f"{classifier.training['documents']:,} documents, {len(classifier.labels):,} labels"
+    typer.echo(f"trained {told.model} on {size}: {out}", err=True)
 
 
 @app.command()
@@ -144,7 +152,11 @@ def predict(
     """Label documents: JSON lines with id, labels and scores, in the order of the input."""
     from polytag.predicting import predict_file
 
-    counts = predict_file(run, documents, out, top=top, options=_read_options(format, text, None, None, on_bad))
+    try:
+        counts = predict_file(run, documents, out, top=top, options=_read_options(format, text, None, None, on_bad))
+    except BrokenPipeError:  # the reader of our output went away, as `head` does; what is still buffered goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit from None
     skipped = f", {counts.bad:,} bad lines skipped" if counts.bad else ""
     typer.echo(f"labelled {counts.read:,} documents{skipped}", err=True)
 
@@ -169,11 +181,14 @@ def compare(
 ) -> None:
     """Train several models on one corpus and print one table."""
     from polytag.comparing import compare_models
+    from polytag.errors import ConfigError
     from polytag.tables import as_json, comparison_table, show
     from polytag.training import DataPlan
 
     keys = {"seed": seed, "optimise": optimise}
     recipes = [_recipe(None, name.strip(), settings, keys) for name in models.split(",") if name.strip()]
+    if not recipes:
+        raise ConfigError("there is no model to compare; name some, as in --models br,cc,lp")
     plan = DataPlan.of(recipes[0], corpus, valid, labels, _read_options(format, text, label_column, separator, on_bad))
     rows = compare_models(recipes, plan, test, out)
     if json:
@@ -209,9 +224,6 @@ def main() -> None:
     except PolytagError as error:
         typer.echo(f"polytag: {' '.join(str(error).split())}", err=True)
         sys.exit(2)
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
-        sys.stderr.close()
-        sys.exit(0)
     except KeyboardInterrupt:
         typer.echo("polytag: interrupted", err=True)
         sys.exit(130)

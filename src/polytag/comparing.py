@@ -35,4 +35,5 @@ def compare_one(recipe: Recipe, train: Corpus, valid: Corpus | None, test: Corpu
     classifier.predict(test.texts)
     speed = len(test) / (time.perf_counter() - start)
     size = artefact_info(folder / "model").bytes
-    return {"model": recipe.model, **classifier.evaluate(test), "train_seconds": seconds, "documents_per_second": speed, "megabytes": size / 1e6}
+    measured = {"train_seconds": seconds, "documents_per_second": speed, "megabytes": size / 1e6}
+    return {"model": recipe.model, **classifier.evaluate(test), **measured}

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
-from polytag import thresholds
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
 from polytag.metrics import macro_f1, micro_f1, subset_accuracy
 from polytag.scores import Scores
+from polytag.thresholds import Evidence, apply, common, evidence, select
 
 METRICS: dict[str, Callable[[csr_array, csr_array], float]] = {
     "micro_f1": micro_f1,
@@ -22,7 +22,7 @@ METRICS: dict[str, Callable[[csr_array, csr_array], float]] = {
     "subset_accuracy": subset_accuracy,
 }
 RULES = ("auto", "threshold", "per_label", "top_k", "decoded")
-_SHRINKAGE = (np.inf, 80.0, 20.0, 5.0)  # pseudo-counts that pull a label's threshold towards the common one
+_SHRINKAGE = (80.0, 20.0, 5.0)  # pseudo-counts that pull a label's threshold towards the common one
 _PARTS = 5
 
 
@@ -30,8 +30,8 @@ _PARTS = 5
 class Decision:
     """Which labels a document gets.
 
-    ``rule`` is one of: ``threshold`` (one for all labels), ``per_label`` (shrunk towards the common one for rare labels), ``top_k``,
-    ``decoded`` (the model's own set), or ``auto``: whichever is best on held-out documents, judged by cross-fitting.
+    ``rule`` is one of: ``threshold`` (one for all labels), ``per_label`` (shrunk towards the common one for rare labels),
+    ``top_k``, ``decoded`` (the model's own set), or ``auto``: whichever is best on held-out documents, judged by cross-fitting.
     Every document gets at least ``min_labels``; ``closed`` adds the ancestors of every label.
     """
 
@@ -53,53 +53,74 @@ class Decision:
     def decide(self, scores: Scores, labels: LabelSet) -> csr_array:
         """The predicted labels of every document, as a sparse matrix of ones."""
         if self.rule == "decoded" and scores.decoded is not None:
-            predicted = scores.decoded
+            predicted = self._filled(scores, scores.decoded)
         elif self.rule == "top_k":
-            predicted = thresholds.apply(scores, np.full(1, np.inf, dtype=np.float32), max(self.k, self.min_labels))
+            predicted = apply(scores, np.full(1, np.inf, dtype=np.float32), max(self.k, self.min_labels))
+        elif self.rule == "auto":  # never fitted
+            even = np.full(1, 0.5 if scores.kind == "probability" else 0.0, dtype=np.float32)
+            predicted = apply(scores, even, self.min_labels)
         else:
-            predicted = thresholds.apply(scores, self.thresholds, self.min_labels)
+            predicted = apply(scores, self.thresholds, self.min_labels)
         return labels.close(predicted) if self.closed else predicted
+
+    def _filled(self, scores: Scores, decoded: csr_array) -> csr_array:
+        """The model's own sets; one with fewer than ``min_labels`` is joined by the best labels of its document."""
+        short = np.diff(decoded.indptr) < self.min_labels
+        if not short.any():
+            return decoded
+        best = apply(scores, np.full(1, np.inf, dtype=np.float32), self.min_labels)
+        filled = csr_array(decoded + best.multiply(short[:, None]))
+        filled.sort_indices()
+        filled.data = np.ones_like(filled.data)
+        return filled
 
     def fit(self, scores: Scores, truth: csr_array, labels: LabelSet) -> Decision:
         """Choose the rule and its thresholds on scores of documents that the model was not trained on."""
         candidates = self._candidates(scores)
-        tried = {} if len(candidates) == 1 else {name: self._cross_fitted(name, scores, truth, labels) for name in candidates}
+        tried = self._cross_fitted(candidates, scores, truth, labels) if len(candidates) > 1 else {}
         best = max(candidates, key=lambda name: tried.get(name, 0.0))  # the first, simplest, wins a tie
-        self._set(best, scores, truth)
+        self._set(best, scores, truth, None)
         value = METRICS[self.optimise](truth, self.decide(scores, labels))
         self.report = {"rule": best, "metric": self.optimise, "fitted": value, "cross_fitted": tried}
         return self
 
     def _candidates(self, scores: Scores) -> list[str]:
         """Names of the rules to compare, simplest first: ``threshold``, ``per_label:20``, ``top_k``, ``decoded``."""
-        per_label = [f"per_label:{s:g}" for s in _SHRINKAGE[1:]]
+        per_label = [f"per_label:{s:g}" for s in _SHRINKAGE]
         if self.rule == "per_label":
             return per_label
         if self.rule == "auto":
             return ["threshold", *per_label, *(["decoded"] if scores.decoded is not None else [])]
         return [self.rule]
 
-    def _set(self, name: str, scores: Scores, truth: csr_array) -> None:
+    def _set(self, name: str, scores: Scores, truth: csr_array, found: Evidence | None) -> None:
+        """Take a rule, with thresholds from these scores, or from what was found in them already."""
         rule, _, pseudo = name.partition(":")
         self.rule = rule
         if rule == "threshold":
-            self.thresholds = thresholds.common(scores, truth, self.optimise, self.min_labels)
+            self.thresholds = common(scores, truth, self.optimise, self.min_labels)
         elif rule == "per_label":
-            self.thresholds = thresholds.per_label(scores, truth, self.optimise, self.min_labels, float(pseudo))
+            found = found or evidence(scores, truth, self.optimise, self.min_labels)
+            self.thresholds = found.limits(float(pseudo))
         elif rule == "top_k" and not self.k:
             self.k = max(1, round(truth.nnz / max(1, truth.shape[0])))
 
-    def _cross_fitted(self, name: str, scores: Scores, truth: csr_array, labels: LabelSet) -> float:
-        """The metric of a rule when every fifth of the documents is decided with thresholds from the other four."""
+    def _cross_fitted(self, names: list[str], scores: Scores, truth: csr_array, labels: LabelSet) -> dict[str, float]:
+        """The metric of each rule when every fifth of the documents is decided with thresholds from the other four."""
         n = len(scores)
-        parts = []
+        true: list[csr_array] = []
+        predicted: dict[str, list[csr_array]] = {name: [] for name in names}
         for part in range(min(_PARTS, n)):
             held = np.arange(n) % _PARTS == part
-            trial = Decision(optimise=self.optimise, min_labels=self.min_labels, closed=self.closed, k=self.k)
-            trial._set(name, thresholds.select(scores, ~held), truth[~held])
-            parts.append((truth[held], trial.decide(thresholds.select(scores, held), labels)))
-        true, predicted = (csr_array(vstack([part[side] for part in parts])) for side in (0, 1))
-        return METRICS[self.optimise](true, predicted)
+            seen, hidden = select(scores, ~held), select(scores, held)
+            found = evidence(seen, truth[~held], self.optimise, self.min_labels)
+            true.append(truth[held])
+            for name in names:
+                trial = Decision(optimise=self.optimise, min_labels=self.min_labels, closed=self.closed, k=self.k)
+                trial._set(name, seen, truth[~held], found)
+                predicted[name].append(trial.decide(hidden, labels))
+        whole = csr_array(vstack(true))
+        return {name: METRICS[self.optimise](whole, csr_array(vstack(parts))) for name, parts in predicted.items()}
 
     def state(self) -> dict[str, Any]:
         """The settings and the thresholds."""

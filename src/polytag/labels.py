@@ -123,7 +123,7 @@ class LabelSet:
 
     @cached_property
     def closure(self) -> csr_array:
-        """labels × labels: row j holds j and all its ancestors."""
+        """Labels by labels: row j holds j and all its ancestors."""
         parent = self.parent_numbers
         rows = []
         for j in range(len(self)):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
 from polytag.classifier import Classifier
 from polytag.documents import Document
+from polytag.errors import ConfigError
 from polytag.files import writing
 from polytag.formats import Reader, ReadOptions
 
@@ -16,6 +18,8 @@ def predict_file(
     run: str | Path, documents: str | Path, out: str | Path, *, top: int | None = None, options: ReadOptions | None = None
 ) -> Reader:
     """Label every document of a file, in order and in constant memory; returns the reader with its counts."""
+    if str(documents) != "-" and Path(documents).resolve() == Path(out).resolve():
+        raise ConfigError(f"{documents} and {out} are the same file; name another one for the output")
     classifier = Classifier.load(run)
     reader = Reader(documents, options, need_labels=False)
 
@@ -25,6 +29,7 @@ def predict_file(
 
     with writing(out) as file:
         for document, (labels, scores) in classifier.stream(texts(), top):
-            record = {"id": document.id, "labels": labels, "scores": [round(value, 6) for value in scores]}
+            known = [round(value, 6) if math.isfinite(value) else None for value in scores]  # an ancestor may have no score
+            record = {"id": document.id, "labels": labels, "scores": known}
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
     return reader

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -143,6 +143,15 @@ class Scores:
         matrix = csr_array((data, (row, np.concatenate([part.matrix.indices for part in parts]))), shape=parts[0].matrix.shape)
         matrix.sum_duplicates()
         return Scores(matrix, parts[0].names, "probability", 0.0)
+
+    def state(self) -> dict[str, Any]:
+        """As arrays, without the names."""
+        return {"matrix": self.matrix, "kind": self.kind, "decoded": self.decoded, "log_probability": self.log_probability}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], names: Sequence[str]) -> Scores:
+        """From arrays."""
+        return cls(state["matrix"], names, state["kind"], _absent(state["kind"]), state["decoded"], state["log_probability"])
 
     def __iter__(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.float32]]]:
         """Label numbers and values, document by document."""

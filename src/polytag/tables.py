@@ -76,7 +76,7 @@ def run_table(found: Mapping[str, Any]) -> Table:
 
 def model_table(found: Mapping[str, Any]) -> Table:
     """A model's settings, one a row."""
-    table = Table("setting", "type", "default", "what it is for", title=found["what"], title_justify="left", box=None, header_style="dim")
+    table = Table("setting", "type", "default", "what it is for", title=found["what"], title_justify="left", box=None)
     for option in found["options"]:
         words = option["help"] + (f" ({', '.join(map(str, option['choices']))})" if option["choices"] else "")
         table.add_row(option["name"], option["type"], _short(option["default"]), words)

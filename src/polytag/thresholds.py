@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.calibration import entries_in, logit
-from polytag.scores import Scores
+from polytag.scores import Kind, Scores
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -63,20 +63,36 @@ def select(scores: Scores, rows: NDArray[np.bool_]) -> Scores:
 def common(scores: Scores, truth: csr_array, metric: str, least: int) -> NDArray[np.float32]:
     """The one threshold that is best for the metric, given that the ``least`` best labels are always taken."""
     if metric == "subset_accuracy":
-        return _back(scores, np.array([_best_for_sets(scores, truth, least)]))
+        return _back(scores.kind, np.array([_best_for_sets(scores, truth, least)]))
+    if metric == "macro_f1":
+        return _back(scores.kind, np.array([_best_for_labels(scores, truth, least)]))
     x, hit, free = _entries(scores, truth, least)
     order = np.argsort(-x[free], kind="stable")
     x, gained = x[free][order], np.concatenate([[0], np.cumsum(hit[free][order])])
     forced = ~free
     found = hit[forced].sum() + gained
     taken = forced.sum() + np.arange(len(x) + 1)
-    return _back(scores, np.array([_cut(x, int(np.argmax(_possible(x, 2 * found / np.maximum(1, taken + truth.nnz)))))]))
+    return _back(scores.kind, np.array([_cut(x, int(np.argmax(_possible(x, 2 * found / np.maximum(1, taken + truth.nnz)))))]))
 
 
-def per_label(scores: Scores, truth: csr_array, metric: str, least: int, pseudo: float) -> NDArray[np.float32]:
-    """Each label's best threshold, pulled towards the common one by ``pseudo`` documents' worth of evidence."""
+class Evidence(NamedTuple):
+    """What held-out scores say: the best common threshold, each label's own best one, and how many documents that rests on."""
+
+    base: float
+    own: NDArray[np.float64]
+    positives: NDArray[np.float64]
+    kind: Kind
+
+    def limits(self, pseudo: float) -> NDArray[np.float32]:
+        """A threshold per label, pulled towards the common one by ``pseudo`` documents' worth of evidence."""
+        weight = self.positives / (self.positives + pseudo)
+        return _back(self.kind, weight * self.own + (1 - weight) * self.base)
+
+
+def evidence(scores: Scores, truth: csr_array, metric: str, least: int) -> Evidence:
+    """Look for the common threshold and for every label's own."""
     n_labels = int(truth.shape[1])
-    base = float(_forward(scores, common(scores, truth, metric, least))[0])
+    base = float(_forward(scores.kind, common(scores, truth, metric, least))[0])
     x, hit, free = _entries(scores, truth, least)
     labels = scores.matrix.indices
     positives = np.bincount(truth.indices, minlength=n_labels).astype(np.float64)
@@ -90,8 +106,12 @@ def per_label(scores: Scores, truth: csr_array, metric: str, least: int, pseudo:
             own[groups.labels] = groups.best(lambda g: 2 * g.found / np.maximum(1, g.taken + positives[g.owner]))
         else:
             own[groups.labels] = _best_together(groups, hit, free, truth.nnz)
-    weight = positives / (positives + pseudo)
-    return _back(scores, weight * own + (1 - weight) * base)
+    return Evidence(base, own, positives, scores.kind)
+
+
+def per_label(scores: Scores, truth: csr_array, metric: str, least: int, pseudo: float) -> NDArray[np.float32]:
+    """Each label's best threshold, pulled towards the common one by ``pseudo`` documents' worth of evidence."""
+    return evidence(scores, truth, metric, least).limits(pseudo)
 
 
 class _Groups:
@@ -137,6 +157,23 @@ def _best_together(groups: _Groups, hit: NDArray[Any], free: NDArray[Any], total
     return cuts
 
 
+def _best_for_labels(scores: Scores, truth: csr_array, least: int) -> float:
+    """The threshold with the highest mean F1 of the labels: an entry that is taken changes the F1 of its own label alone."""
+    x, hit, free = _entries(scores, truth, least)
+    order = np.lexsort((-x, free, scores.matrix.indices))  # within each label, what is always taken comes first
+    if not len(order):
+        return 0.0
+    groups = _Groups(scores.matrix.indices[order], x[order], hit[order])
+    positives = np.bincount(truth.indices, minlength=int(truth.shape[1]))
+    f1 = 2 * groups.found / np.maximum(1, groups.taken + positives[groups.owner])
+    before = np.concatenate([[0.0], f1[:-1]])
+    before[groups.first] = 0.0
+    gain, x = (f1 - before)[free[order]], x[order][free[order]]
+    order = np.argsort(-x, kind="stable")
+    total = np.concatenate([[0.0], np.cumsum(gain[order])])
+    return _cut(x[order], int(np.argmax(_possible(x[order], total))))
+
+
 def _best_for_sets(scores: Scores, truth: csr_array, least: int) -> float:
     """The threshold at which most documents get exactly their true set: a sweep over each document's interval."""
     x, hit, free = _entries(scores, truth, least)
@@ -154,18 +191,16 @@ def _best_for_sets(scores: Scores, truth: csr_array, least: int) -> float:
     if not len(points):
         return 0.0
     starts = np.searchsorted(points, low[possible], side="right")
-    ends = np.searchsorted(points, high[possible], side="right")
-    inside = np.cumsum(np.bincount(starts, minlength=len(points) + 1) - np.bincount(ends, minlength=len(points) + 1))
-    at = int(np.argmax(inside))
-    if at == 0:
-        return float(points[0])
-    return float((points[at - 1] + points[min(at, len(points) - 1)]) / 2) if at < len(points) else float(points[-1] + 1e-6)
+    ends = np.searchsorted(points, high[possible], side="right") + np.isinf(high[possible])  # some are exact above all points
+    size = len(points) + 2
+    inside = np.cumsum(np.bincount(starts, minlength=size) - np.bincount(ends, minlength=size))[:-1]
+    return _cut(points[::-1], len(points) - int(np.argmax(inside)))
 
 
 def _entries(scores: Scores, truth: csr_array, least: int) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
     """Of every stored entry: its value on an unbounded scale, whether it is true, whether the threshold decides it."""
     never = np.full(1, np.inf, dtype=np.float32)
-    return _forward(scores, scores.matrix.data), entries_in(scores, truth), _marks(scores, never, least) == 0
+    return _forward(scores.kind, scores.matrix.data), entries_in(scores, truth), _marks(scores, never, least) == 0
 
 
 def _possible(x: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
@@ -183,9 +218,15 @@ def _cut(x: NDArray[Any], place: int) -> float:
     return float(x[-1] - 1.0) if place == len(x) else float((x[place - 1] + x[place]) / 2)
 
 
-def _forward(scores: Scores, values: NDArray[Any]) -> NDArray[np.float64]:
-    return logit(values) if scores.kind == "probability" else np.asarray(values, dtype=np.float64)
+_FARTHEST = float(logit(np.ones(1))[0])
 
 
-def _back(scores: Scores, x: NDArray[np.float64]) -> NDArray[np.float32]:
-    return (1 / (1 + np.exp(-x)) if scores.kind == "probability" else x).astype(np.float32)
+def _forward(kind: Kind, values: NDArray[Any]) -> NDArray[np.float64]:
+    return logit(values) if kind == "probability" else np.asarray(values, dtype=np.float64)
+
+
+def _back(kind: Kind, x: NDArray[np.float64]) -> NDArray[np.float32]:
+    if kind == "margin":
+        return x.astype(np.float32)
+    p = np.where(x < -_FARTHEST, 0.0, 1 / (1 + np.exp(-x)))  # so that a probability of 0 can be taken, and one of 1 left out
+    return np.where(x > _FARTHEST, 2.0, p).astype(np.float32)

@@ -21,9 +21,11 @@ def solve_block(
 
     ``signs`` (documents, WIDTH) is 1 where a label is true and -1 elsewhere, ``inverse`` (2, WIDTH) holds 1/2C for negatives and
     positives. ``weights`` (features, WIDTH), ``bias`` (WIDTH) and ``alpha`` (documents, WIDTH) are updated in place, so that
-    a solution for one C starts the next. With ``links`` (WIDTH, WIDTH) the labels form a chain: a true label of the block is a
-    feature of the labels after it; without (0, 0) they are independent. A document that moves no label of the block by more than a
-    fraction of the tolerance rests until the next complete pass; only a complete pass can end the search. Returns the number of passes.
+    a solution for one C starts the next. With ``links`` (WIDTH, WIDTH) the labels form a chain: a true label of the block is
+    a feature of the labels after it; without (0, 0) they are independent.
+
+    A document that moves no label of the block by more than a fraction of the tolerance rests until the next complete pass; only
+    a complete pass can end the search. Returns the number of passes.
     """
     active = rows.copy()
     size = len(active)
@@ -100,7 +102,9 @@ def solve_block(
 
 
 @njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
-def score_blocks(indptr: Any, indices: Any, data: Any, start: int, stop: int, blocks: Any, bias: Any, columns: Any, out: Any) -> None:
+def score_blocks(
+    indptr: Any, indices: Any, data: Any, start: int, stop: int, blocks: Any, bias: Any, columns: Any, out: Any
+) -> None:
     """Margins of documents start..stop under dense blocks (blocks, features, WIDTH); one block stays in cache for all documents.
 
     ``bias`` is (blocks, WIDTH); column j of block b is label ``columns[b, j]``, or nothing where that is -1.

@@ -60,7 +60,7 @@ def _check(indices: Any, data: Any, *blocks: Any) -> None:
     assert all(block.dtype == types.float32 and block.layout == "C" for block in blocks)
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator]
 def row_times_block(typingctx: Any, out: Any, block: Any, indices: Any, data: Any, first: Any, last: Any) -> Any:
     """``out[:] += sum(data[p] * block[indices[p], :] for p in range(first, last))`` for 16 columns."""
     _check(indices, data, out, block)
@@ -79,7 +79,7 @@ def row_times_block(typingctx: Any, out: Any, block: Any, indices: Any, data: An
     return types.void(out, block, indices, data, types.int64, types.int64), code
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator]
 def add_to_block(typingctx: Any, block: Any, step: Any, indices: Any, data: Any, first: Any, last: Any) -> Any:
     """``block[indices[p], :] += data[p] * step[:] for p in range(first, last)`` for 16 columns."""
     _check(indices, data, block, step)

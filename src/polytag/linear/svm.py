@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, hstack
 
-from polytag.linear.kernels import WIDTH, best_of_rows, score_blocks, score_sparse, solve_block
+from polytag.linear.kernels import best_of_rows, score_blocks, score_sparse, solve_block
 from polytag.linear.parallel import in_threads
+from polytag.linear.simd import WIDTH
 
 _DENSE_BYTES = 1 << 29  # weights up to this size are scored as dense blocks
 _TILE = 256  # documents scored at once by one thread
@@ -123,13 +124,16 @@ class Separators:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Separators:
         """From arrays."""
-        return cls(state["weights"], np.asarray(state["bias"]))
+        found = cls(state["weights"], np.asarray(state["bias"]))
+        if found.bias.shape != found.shape[1:]:  # compiled code trusts this
+            raise ValueError("its weights and its bias are about different numbers of labels")
+        return found
 
 
 def positive_weights(counts: NDArray[Any], documents: int, balance: float) -> NDArray[np.float32]:
     """How much more a positive document counts: (negatives / positives) to the power of ``balance``."""
     positives = np.maximum(counts, 1)
-    return (np.maximum(documents - positives, 1) / positives).astype(np.float32) ** np.float32(balance)
+    return np.asarray((np.maximum(documents - positives, 1) / positives) ** balance, dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,12 @@ class Solver:
 
 
 def train_separators(
-    problem: Problem, strengths: Sequence[float], solver: Solver, *, rows: NDArray[Any] | None = None, chain: NDArray[Any] | None = None
+    problem: Problem,
+    strengths: Sequence[float],
+    solver: Solver,
+    *,
+    rows: NDArray[Any] | None = None,
+    chain: NDArray[Any] | None = None,
 ) -> list[Separators]:
     """Train every label for each C in ``strengths`` (each starting from the one before) on the documents ``rows``.
 

@@ -34,4 +34,7 @@ class BinaryRelevance(LinearModel):
         return margin_scores(trained, features, names, k)
 
     def _trained_from(self, state: State) -> Separators:
-        return Separators.from_state(state)
+        separators = Separators.from_state(state)
+        if separators.shape[1] != len(self.labels):
+            raise ValueError("its weights are about another number of labels")
+        return separators

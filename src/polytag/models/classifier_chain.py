@@ -69,4 +69,9 @@ class ClassifierChain(LinearModel):
         return Scores.stack(parts)
 
     def _trained_from(self, state: State) -> Chain:
-        return Chain(Separators.from_state(state["separators"]), np.asarray(state["order"]), np.asarray(state["links"]))
+        chain = Chain(Separators.from_state(state["separators"]), np.asarray(state["order"]), np.asarray(state["links"]))
+        n_labels = len(self.labels)
+        whole = chain.separators.shape[1] == n_labels and chain.links.shape == (n_labels, n_labels)
+        if not whole or not np.array_equal(np.sort(chain.order), np.arange(n_labels)):  # compiled code trusts this
+            raise ValueError("its chain is about another number of labels")
+        return chain

@@ -42,7 +42,7 @@ class LabelPowerset(LinearModel):
 
     rule: ClassVar[str] = "decoded"
 
-    balance: float = param(0.0, "weight of positives: (negatives / positives) to this power; 0 none, 1 balanced", minimum=0, maximum=1)
+    balance: float = param(0.0, "weight of positives: (negatives / positives) to this power; 1 balanced", minimum=0, maximum=1)
 
     def _train(self, problem: Problem, strengths: Sequence[float], rows: NDArray[Any] | None) -> list[Powerset]:
         used = np.arange(problem.truth.shape[0]) if rows is None else rows
@@ -52,7 +52,8 @@ class LabelPowerset(LinearModel):
         classes = np.empty(problem.truth.shape[0], dtype=np.int32)
         classes[used] = member
         truth = csr_array(
-            (np.ones(len(used), dtype=np.float32), classes[counts[1:] > 0], np.cumsum(counts)), shape=(len(classes), sets.shape[0])
+            (np.ones(len(used), dtype=np.float32), classes[counts[1:] > 0], np.cumsum(counts)),
+            shape=(len(classes), sets.shape[0]),
         )
         as_classes = Problem(problem.features, truth)
         return [Powerset(separators, sets) for separators in train_separators(as_classes, strengths, self.solver(), rows=used)]
@@ -70,7 +71,10 @@ class LabelPowerset(LinearModel):
         return scores if k is None else scores.best(k)
 
     def _trained_from(self, state: State) -> Powerset:
-        return Powerset(Separators.from_state(state["separators"]), state["sets"])
+        powerset = Powerset(Separators.from_state(state["separators"]), state["sets"])
+        if powerset.sets.shape != (powerset.separators.shape[1], len(self.labels)):  # compiled code trusts this
+            raise ValueError("its weights are about another number of label sets")
+        return powerset
 
 
 def distinct_sets(truth: csr_array) -> tuple[csr_array, NDArray[np.int64]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.decision import METRICS, Decision
-from polytag.linear.svm import Problem, Solver
+from polytag.linear.svm import Problem, Separators, Solver
 from polytag.models.model import HeldOut, Model, State, param
 from polytag.scores import Scores
 from polytag.text.prepare import PREPARATIONS, prepare
@@ -22,73 +22,112 @@ if TYPE_CHECKING:
     from polytag.corpus import Corpus
     from polytag.run import Run
 
-CANDIDATES = 100  # labels per document that held-out scores keep; thresholds need no more
+Fold: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
+Folds: TypeAlias = list[Fold]
+_FEWEST = 100  # documents below which comparing n-grams says nothing
+CANDIDATES = 50  # labels per document that held-out scores keep; thresholds need no more
 
 
 @dataclass
 class LinearModel(Model):
-    """Tf-idf and linear separators. C is chosen on out-of-fold scores over train and validation; the model is refitted on both."""
+    """Tf-idf and linear separators; choices are made on out-of-fold scores over train and validation, both train the model."""
 
-    c: list[float] = param([0.25, 0.5, 1.0, 2.0], "inverse regularisation strength; several are compared on held-out documents", minimum=1e-6)
-    balance: float = param(0.5, "weight of positives: (negatives / positives) to this power; 0 none, 1 balanced", minimum=0, maximum=1)
+    c: list[float] = param(
+        [0.125, 0.25, 0.5, 1.0, 2.0], "inverse regularisation strength; several are compared on held-out documents", minimum=1e-6
+    )
+    balance: float = param(0.3, "weight of positives: (negatives / positives) to this power; 1 balanced", minimum=0, maximum=1)
     folds: int = param(3, "folds for the out-of-fold scores", minimum=2, maximum=20)
     tolerance: float = param(0.3, "largest violation at which the solver stops", minimum=1e-6)
     prune: float = param(0.01, "weights smaller than this are dropped", minimum=0)
-    preprocess: str = param("none", "none, clean (lower case, no punctuation) or numbers (clean, and all numbers alike)", choices=PREPARATIONS)
+    preprocess: str = param(
+        "none", "none, clean (lower case, no punctuation) or numbers (clean, and all numbers alike)", choices=PREPARATIONS
+    )
     max_words: int = param(0, "words of a text that are read; 0 for all", minimum=0)
-    ngrams: int = param(1, "longest run of words that is a feature", minimum=1, maximum=5)
+    ngrams: list[int] = param(
+        [1, 2], "longest run of words that is a feature; several are compared on held-out documents", minimum=1, maximum=5
+    )
     min_df: int = param(2, "documents a word must occur in", minimum=1)
-    max_features: int = param(0, "most frequent words kept; 0 for all", minimum=0)
+    max_features: int = param(300_000, "most frequent words and runs kept; 0 for all", minimum=0)
     lowercase: bool = param(True, "whether words are compared in lower case")
     sublinear: bool = param(True, "whether a word's count enters as 1 + log(count)")
     tfidf: Tfidf = field(init=False, repr=False, default_factory=Tfidf)
     trained: Any = field(init=False, repr=False, default=None)
 
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
-        """Choose C on out-of-fold scores, then train on everything."""
+        """Choose n-grams and C on a held-out part, score all documents out of fold, then train on everything."""
         corpus = train if valid is None else train.concat(valid)
-        self.tfidf = Tfidf(self.ngrams, self.min_df, self.max_features, self.lowercase, self.sublinear)
         texts = prepare(corpus.texts, self.preprocess, self.max_words)
-        features = self.tfidf.fit(texts).transform(texts)
-        problem = Problem(features, corpus.truth)
-        least = int(np.diff(corpus.truth.indptr).min(initial=0))
-        held, chosen = self._select(problem, corpus, least, run)
+        parts = corpus.folds(self.folds, seed=self.seed) if len(corpus) >= 2 * self.folds else []
+        problem = self._features(texts, corpus, parts, run)
+        held, chosen = self._out_of_fold(problem, corpus, parts, run)
         run.log("final", {"c": chosen, "documents": len(corpus), "features": len(self.tfidf.keys)})
         self.trained = self._train(problem, [chosen], None)[0]
         self.labels = corpus.labels
         return held
+
+    def _features(self, texts: Sequence[str], corpus: Corpus, parts: Folds, run: Run) -> Problem:
+        """The tf-idf rows; of several lengths of n-grams, the one that decides best on the first held-out part."""
+        best, found = -1.0, None
+        lengths = sorted(set(self.ngrams)) if len(corpus) >= _FEWEST and parts else [min(self.ngrams)]
+        for length in lengths:
+            tfidf = self._vocabulary(length).fit(texts)
+            problem = Problem(tfidf.transform(texts), corpus.truth)
+            value = 0.0
+            if len(lengths) > 1:
+                scores = self._fold_scores(problem, corpus, parts[0], [sorted(self.c)[len(self.c) // 2]])[0]
+                value = self._value(scores, corpus, parts[0][1])
+                run.log("ngrams", {"ngrams": length, "features": len(tfidf.keys), self.optimise: value})
+            if value > best:
+                best, found, self.tfidf = value, problem, tfidf
+        assert found is not None
+        return found
+
+    def _out_of_fold(self, problem: Problem, corpus: Corpus, parts: Folds, run: Run) -> tuple[HeldOut | None, float]:
+        """The C that decides best on the first held-out part, and with it the scores of all parts."""
+        strengths = sorted(self.c)
+        if not parts:
+            return None, strengths[len(strengths) // 2]
+        chosen = strengths[0]
+        scored: list[Scores] = []
+        for number, part in enumerate(run.track(parts, "out-of-fold scores"), start=1):
+            tried = strengths if number == 1 else [chosen]
+
+            def fold(part: Fold = part, tried: list[float] = tried) -> State:
+                return {str(c): scores.state() for c, scores in enumerate(self._fold_scores(problem, corpus, part, tried))}
+
+            state = run.stage(f"fold{number}", fold)
+            found = [Scores.from_state(state[str(c)], corpus.labels.names) for c in range(len(tried))]
+            values = [self._value(scores, corpus, part[1]) for scores in found] if len(found) > 1 else [0.0]
+            best = int(np.argmax(values))
+            chosen = tried[best]
+            scored.append(found[best])
+            if number == 1:
+                run.log("strength", {"c": strengths, self.optimise: values})
+        truth = problem.truth[np.concatenate([held for _, held in parts])]
+        return HeldOut(truth, Scores.stack(scored)), chosen
+
+    def _fold_scores(self, problem: Problem, corpus: Corpus, part: Fold, strengths: list[float]) -> list[Scores]:
+        """Scores of a part's held-out documents, once for each strength."""
+        held = problem.features[part[1]]
+        trained = self._train(problem, strengths, part[0])
+        return [self._score(one, held, corpus.labels.names, CANDIDATES) for one in trained]
+
+    def _value(self, scores: Scores, corpus: Corpus, held: NDArray[Any]) -> float:
+        """What one threshold (or the model's own sets) makes of these scores."""
+        truth = corpus.truth[held]
+        least = int(np.diff(corpus.truth.indptr).min())
+        rule = "decoded" if scores.decoded is not None else "threshold"
+        decision = Decision(rule, self.optimise, min_labels=least).fit(scores, truth, corpus.labels)
+        return METRICS[self.optimise](truth, decision.decide(scores, corpus.labels))
+
+    def _vocabulary(self, ngrams: int) -> Tfidf:
+        return Tfidf(ngrams, self.min_df, self.max_features, self.lowercase, self.sublinear)
 
     def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
         """Margins of every label, or of the k best ones."""
         self.require_fitted()
         features = self.tfidf.transform(prepare(texts, self.preprocess, self.max_words))
         return self._score(self.trained, features, self.labels.names, k)
-
-    def _select(self, problem: Problem, corpus: Corpus, least: int, run: Run) -> tuple[HeldOut | None, float]:
-        """Out-of-fold scores for every C, and the C whose scores can be decided best."""
-        count = min(self.folds, len(corpus))
-        if count < 2:
-            return None, self.c[len(self.c) // 2]
-        parts = corpus.folds(count, seed=self.seed)
-        strengths = sorted(self.c)
-        scored: list[list[Scores]] = [[] for _ in strengths]
-        for number, (train_rows, held_rows) in enumerate(run.track(parts, "out-of-fold scores")):
-            run.log("fold", {"fold": number + 1, "of": count})
-            held_features = problem.features[held_rows]
-            for at, trained in enumerate(self._train(problem, strengths, train_rows)):
-                scored[at].append(self._score(trained, held_features, corpus.labels.names, CANDIDATES))
-        truth = problem.truth[np.concatenate([held for _, held in parts])]
-        stacked = [Scores.stack(part) for part in scored]
-        values = [self._value(scores, truth, corpus, least) for scores in stacked]
-        run.log("strength", {"c": strengths, self.optimise: values})
-        best = int(np.argmax(values))
-        return HeldOut(truth, stacked[best]), strengths[best]
-
-    def _value(self, scores: Scores, truth: csr_array, corpus: Corpus, least: int) -> float:
-        """What one threshold (or the model's own sets) makes of these scores."""
-        rule = "decoded" if scores.decoded is not None else "threshold"
-        decision = Decision(rule, self.optimise, min_labels=least).fit(scores, truth, corpus.labels)
-        return METRICS[self.optimise](truth, decision.decide(scores, corpus.labels))
 
     def solver(self) -> Solver:
         """The solver's settings."""
@@ -101,9 +140,12 @@ class LinearModel(Model):
 
     def restore(self, state: State) -> None:
         """Take back vocabulary and weights."""
-        self.tfidf = Tfidf(self.ngrams, self.min_df, self.max_features, self.lowercase, self.sublinear)
+        self.tfidf = self._vocabulary(1)
         self.tfidf.restore(state["tfidf"])
         self.trained = self._trained_from(state["weights"])
+        separators: Separators = getattr(self.trained, "separators", self.trained)
+        if not len(self.tfidf.keys) == len(self.tfidf.idf) == separators.shape[0]:  # compiled code trusts this
+            raise ValueError("its weights are about another number of words")
 
     @abstractmethod
     def _train(self, problem: Problem, strengths: Sequence[float], rows: NDArray[Any] | None) -> list[Any]:

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from polytag.run import Run
 
 MODELS = {
+    "bert": "polytag.models.bert:Bert",
     "br": "polytag.models.binary_relevance:BinaryRelevance",
     "cc": "polytag.models.classifier_chain:ClassifierChain",
+    "cnn": "polytag.models.cnn:Cnn",
     "lp": "polytag.models.label_powerset:LabelPowerset",
 }
 
@@ -39,7 +41,9 @@ class HeldOut(NamedTuple):
     scores: Scores
 
 
-def param(default: Any, help: str, *, choices: Sequence[Any] = (), minimum: float | None = None, maximum: float | None = None) -> Any:
+def param(
+    default: Any, help: str, *, choices: Sequence[Any] = (), minimum: float | None = None, maximum: float | None = None
+) -> Any:
     """Declare a hyper-parameter: its default, what it is for, and what it may be."""
     metadata = {"help": help, "choices": tuple(choices), "minimum": minimum, "maximum": maximum}
     if isinstance(default, list | dict):
@@ -109,7 +113,7 @@ def model_class(name: str) -> type[Model]:
         if (error.name or "").split(".")[0] == "polytag":
             raise
         raise ConfigError(f"the model {name!r} needs the package {error.name!r}; install polytag[nn]") from None
-    assert issubclass(found, Model)
+    assert isinstance(found, type) and issubclass(found, Model)
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 
 PREPARATIONS = ("none", "clean", "numbers")
-NUMBER = "<num>"
+NUMBER = "0"  # it survives the cleaning, and no other word can be it: all digits of a text go this way
 _DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
 
 

@@ -92,7 +92,9 @@ class Tfidf:
             best = np.sort(np.argsort(-df, kind="stable")[: self.max_features])
             keys, df = keys[best], df[best]
         if not len(keys):
-            raise DataError("no word occurs often enough in the training texts; lower min_df, or look whether the texts are empty")
+            raise DataError(
+                "no word occurs often enough in the training texts; lower min_df, or look whether the texts are empty"
+            )
         self.keys = keys
         self.idf = (np.log((1 + len(texts)) / (1 + df)) + 1).astype(np.float32)
         self._table = None
@@ -111,10 +113,11 @@ class Tfidf:
     def state(self) -> dict[str, Any]:
         """The vocabulary as arrays."""
         blob = "\n".join(self.terms).encode("utf-8", "surrogatepass")
-        return {"keys": self.keys, "idf": self.idf, "terms": np.frombuffer(blob, dtype=np.uint8)}
+        return {"ngrams": self.ngrams, "keys": self.keys, "idf": self.idf, "terms": np.frombuffer(blob, dtype=np.uint8)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take back the vocabulary."""
+        self.ngrams = int(state["ngrams"])
         self.keys, self.idf = np.asarray(state["keys"]), np.asarray(state["idf"])
         self.terms = bytes(state["terms"]).decode("utf-8", "surrogatepass").split("\n")
         self._table = None
@@ -138,10 +141,14 @@ class Tfidf:
             found = self._columns(hashes)
             columns, first = np.unique(found, return_index=True)
             joined = "".join(batch)
-            for column, p in zip(columns.tolist(), first.tolist(), strict=True):
+            # the entries of single words; those of longer runs that end at the same place follow each
+            words = np.flatnonzero(np.diff(stops, prepend=-1))
+            ending = np.searchsorted(words, first, side="right") - 1
+            for column, p, end in zip(columns.tolist(), first.tolist(), ending.tolist(), strict=True):
                 if column >= 0 and not seen[column]:
                     seen[column] = True
-                    term = " ".join(joined[starts[p] : stops[p]].split())
+                    begin = end - (p - words[end])  # one entry further is one word longer
+                    term = " ".join(joined[starts[q] : stops[q]] for q in words[begin : end + 1])
                     terms[column] = term.lower() if self.lowercase else term
             if seen.all():
                 break

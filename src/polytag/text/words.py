@@ -94,7 +94,7 @@ def _scan(codes: Any, ends: Any, kinds: Any, fold: Any, ngrams: int, hashes: Any
 def word_hashes(
     texts: Sequence[str], *, ngrams: int, lowercase: bool
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Hashes of all n-grams in order, the documents' boundaries in them, and where each n-gram begins and ends in the joined text."""
+    """Hashes of all n-grams in order, the documents' boundaries in them, and each one's begin and end in the joined text."""
     joined = "".join(texts)
     codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)

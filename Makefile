@@ -1,0 +1,61 @@
+# Needs Python 3.11 or later and make. The first call of a target sets up .venv (that needs the package registry);
+# after that everything works offline.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Stamps carry the checksum of pyproject.toml: an unchanged one means that nothing has to be installed.
+SUM    := $(shell cksum < pyproject.toml | cut -d' ' -f1)
+BASE   := $(VENV)/.polytag-base-$(SUM)
+DEV    := $(VENV)/.polytag-dev-$(SUM)
+TORCH  := $(shell sed -n 's/^ *"\(torch[^"]*\)",*$$/\1/p' pyproject.toml)
+CODE   := src tests benchmarks
+ARGS   ?=
+
+.PHONY: help demo test check docs bench clean distclean
+.DELETE_ON_ERROR:
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+
+demo: $(BASE)  ## train on the shipped sample, print the evaluation and three labelled documents
+	$(BIN)/python -m polytag.demo $(ARGS)
+
+test: $(DEV)  ## run the tests; ARGS="tests/test_docs.py -x" runs some
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(DEV)  ## ruff, and mypy --strict on src
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy --strict src
+
+docs: $(DEV)  ## write the generated tables of docs/ again
+	$(BIN)/python tests/test_docs.py
+
+bench: $(DEV)  ## compare with the peers; ARGS="--corpora reuters", see benchmarks/README.md
+	$(BIN)/python benchmarks/linear.py $(ARGS)
+
+clean:  ## remove caches and build leftovers, keep the environments
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean  ## remove the environments too
+	rm -rf .venv .venvs
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is missing or older than 3.11; name another one: make PYTHON=python3.11" >&2; exit 1; }
+	@echo "making $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make virtual environments; install its venv package" >&2; exit 1; }
+
+$(BASE): | $(BIN)/python
+	@echo "installing polytag into $(VENV)"
+	@$(PIP) install -e .
+	@rm -f $(VENV)/.polytag-base-* && touch $@
+
+# torch goes first and alone: resolved together with the rest, pip would take the large build for GPUs.
+$(DEV): | $(BASE)
+	@echo "installing what tests and checks need into $(VENV)"
+	@$(PIP) install "$(TORCH)"
+	@$(PIP) install -e ".[nn,dev]"
+	@rm -f $(VENV)/.polytag-dev-* && touch $@

@@ -1,0 +1,42 @@
+"""BERT for many labels: an encoder, one linear layer and a sigmoid per label (bert-sgm-mixed, 3.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from polytag.models.model import param
+from polytag.models.neural_model import NeuralModel
+from polytag.nn.encoders import POOLINGS, Encoder, pool
+
+
+class BertNetwork(nn.Module):
+    """``W dropout(pool(states)) + b``."""
+
+    def __init__(self, encoder: Encoder, n_labels: int, pooling: str, dropout: float) -> None:
+        """Put the output layer on an encoder."""
+        super().__init__()
+        self.encoder = encoder
+        self.pooling = pooling
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(encoder.hidden, n_labels)
+        nn.init.normal_(self.output.weight, std=0.02)
+        nn.init.zeros_(self.output.bias)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Logits (batch, labels)."""
+        states = self.encoder(ids, mask)  # (batch, length, hidden)
+        document = self.dropout(pool(states, mask, self.pooling))  # (batch, hidden)
+        logits: Tensor = self.output(document)
+        return logits
+
+
+@dataclass
+class Bert(NeuralModel):
+    """A fine-tuned encoder with one sigmoid output per label, on the first token's state or the mean of all."""
+
+    pooling: str = param("mean", "one vector per text: the first token's (cls), or over all tokens", choices=POOLINGS)
+
+    def _network(self, n_labels: int) -> nn.Module:
+        return BertNetwork(self._encoder(), n_labels, self.pooling, self.dropout)

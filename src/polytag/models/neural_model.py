@@ -1,0 +1,253 @@
+"""What the neural models share: reading texts, training by the loop, scoring in batches, and files."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from polytag.decision import METRICS, Decision
+from polytag.errors import NotFittedError
+from polytag.models.model import HeldOut, Model, State, param
+from polytag.nn import losses
+from polytag.nn.batch import LONG, Batch, Documents, Layout, TokenArrays, reading_batches, tokenise
+from polytag.nn.checkpoint import load_arrays, to_arrays
+from polytag.nn.devices import DEVICES, PRECISIONS, autocast, pick_device, pick_precision
+from polytag.nn.encoders import Encoder, build_encoder
+from polytag.nn.loop import Examples, Goal, seeded, steps_in
+from polytag.nn.loop import train as train_steps
+from polytag.nn.optimiser import SCHEDULES, Settings
+from polytag.nn.pretrained import WordSizes, describe_encoder, load_pretrained
+from polytag.scores import Scores
+from polytag.text.prepare import PREPARATIONS, prepare
+from polytag.text.tokens import SubwordTokens, WordTokens, tokens_from_state
+
+if TYPE_CHECKING:
+    from polytag.corpus import Corpus
+    from polytag.run import Run
+
+CANDIDATES = 100  # labels per document that held-out scores keep where there are very many
+_FULL = 50_000_000  # held-out documents x labels up to which all scores are kept
+_PLACES = {"cpu": 8_192, "cuda": 131_072}  # tokens, with padding, that are scored at once
+_CELLS = 16_000_000  # documents x labels that are scored at once
+_HELD_OUT = 10  # one in so many documents is held out where no validation documents are given
+
+
+@dataclass
+class NeuralModel(Model):
+    """A network over an encoder, trained step by step; the weights that are best on validation documents are kept."""
+
+    encoder: str = param("minilm", "minilm (packaged), bilstm, words, or a Hugging Face id or folder")
+    max_length: int = param(320, "most tokens read at once", minimum=4)
+    long: str = param("head", "what is read of longer texts", choices=LONG)
+    overlap: int = param(32, "tokens that neighbouring windows share", minimum=0)
+    max_windows: int = param(8, "most windows of one text", minimum=1)
+    window_pooling: str = param("max", "how the windows' outputs become the document's", choices=("max", "mean"))
+    preprocess: str = param(
+        "none", "none, clean (lower case, no punctuation) or numbers (clean, and all numbers alike)", choices=PREPARATIONS
+    )
+    max_words: int = param(0, "words of a text that are read; 0 for all", minimum=0)
+    vocabulary: int = param(30_000, "most frequent words kept, for an encoder over words; 0 for all", minimum=0)
+    embedding: int = param(256, "size of a word's embedding", minimum=1)
+    hidden: int = param(256, "size of one direction of the BiLSTM", minimum=1)
+    layers: int = param(2, "layers of the BiLSTM", minimum=1, maximum=8)
+    vectors: str = param("", "file with pretrained word vectors (word2vec or GloVe text); empty for none")
+    epochs: int = param(5, "times that every document is seen", minimum=1)
+    batch_size: int = param(32, "documents of one batch", minimum=1)
+    accumulate: int = param(1, "batches of one step", minimum=1)
+    encoder_rate: float = param(1e-4, "learning rate of the encoder's top layer", minimum=0)
+    head_rate: float = param(1e-3, "learning rate of everything else", minimum=0)
+    layer_decay: float = param(1.0, "factor on the rate from each layer of the encoder to the one below", minimum=0.01, maximum=1)
+    frozen_layers: int = param(0, "lowest layers (and embeddings) that are not trained; -1 for the whole encoder", minimum=-1)
+    warmup: float = param(0.1, "steps during which the rates rise; below 1, as a share of all", minimum=0)
+    schedule: str = param("linear", "how the rates fall after that", choices=SCHEDULES)
+    weight_decay: float = param(0.01, "weight decay of AdamW", minimum=0)
+    beta1: float = param(0.9, "decay of AdamW's first moment", minimum=0, maximum=1)
+    beta2: float = param(0.999, "decay of AdamW's second moment", minimum=0, maximum=1)
+    epsilon: float = param(1e-8, "smallest denominator of AdamW", minimum=0)
+    clip: float = param(1.0, "largest norm of the gradients; 0 for any", minimum=0)
+    precision: str = param("auto", "of matrix products; auto: bf16 on a GPU that has it", choices=PRECISIONS)
+    patience: int = param(0, "stop after so many evaluations without a better one; 0 never", minimum=0)
+    evaluate_every: int = param(0, "steps between evaluations; 0: after every epoch", minimum=0)
+    max_steps: int = param(0, "most steps of the training; 0: as the epochs say", minimum=0)
+    dropout: float = param(0.1, "dropout before the output", minimum=0, maximum=0.95)
+    encoder_dropout: float | None = param(None, "dropout inside the encoder; none: its own setting", minimum=0, maximum=0.95)
+    loss: str = param("bce", "bce, focal, or asymmetric (Ridnik et al.)", choices=losses.LOSSES)
+    focus: float = param(2.0, "exponent of the focal loss, and of the asymmetric one for negatives", minimum=0)
+    positive_weight: float = param(
+        0.0, "weight of positives: (negatives / positives) to this power; 0 none", minimum=0, maximum=1
+    )
+    smoothing: float = param(0.0, "how far targets are pulled towards one half", minimum=0, maximum=0.5)
+    prior_bias: bool = param(True, "whether the output's bias starts at the labels' log-odds")
+    device: str = param("auto", "where to compute", choices=DEVICES)
+    pad_multiple: int = param(1, "batches are padded to a multiple of so many tokens", minimum=1)
+    log_every: int = param(50, "steps between losses in the log", minimum=1)
+    checkpoint_seconds: float = param(60.0, "seconds between checkpoints", minimum=0)
+    tensorboard: bool = param(False, "whether to write curves for TensorBoard too")
+    tokens: WordTokens | SubwordTokens | None = field(init=False, repr=False, default=None)
+    description: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
+    network: nn.Module | None = field(init=False, repr=False, default=None)
+    weights: Tensor | None = field(init=False, repr=False, default=None)
+
+    # -- what a model says about itself ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _network(self, n_labels: int) -> nn.Module:
+        """The network; its encoder, if it has one, is ``encoder``, and ``forward(ids, mask)`` gives logits (batch, labels)."""
+
+    def _loss(self, network: nn.Module, batch: Batch) -> Tensor:
+        """What training makes small: a mean over the documents of the batch."""
+        logits = self._logits(network, batch).float()
+        assert batch.targets is not None
+        targets = losses.smooth(batch.targets, self.smoothing)
+        if self.loss == "focal":
+            return losses.focal(logits, targets, self.focus, self.weights)
+        if self.loss == "asymmetric":
+            return losses.asymmetric(logits, targets, gamma_negative=self.focus)
+        return losses.binary_cross_entropy(logits, targets, self.weights)
+
+    def _probabilities(self, network: nn.Module, batch: Batch) -> Tensor:
+        """The probability of every label (batch, labels)."""
+        return torch.sigmoid(self._logits(network, batch).float())
+
+    def _logits(self, network: nn.Module, batch: Batch) -> Tensor:
+        """The network's output (batch, labels); that of several windows is pooled."""
+        if batch.ids.ndim == 2:
+            return _as_tensor(network(batch.ids, batch.mask))
+        n, windows, length = batch.ids.shape
+        used = batch.mask.any(dim=2)  # (batch, windows)
+        mask = batch.mask.clone()
+        mask[:, :, 0] = True  # a window that is not used reads something all the same, and is left out afterwards
+        logits = _as_tensor(network(batch.ids.view(-1, length), mask.view(-1, length))).view(n, windows, -1)
+        if self.window_pooling == "max":
+            return logits.masked_fill(~used[..., None], float("-inf")).amax(dim=1)
+        return (logits * used[..., None]).sum(dim=1) / used.sum(dim=1, keepdim=True)
+
+    def _encoder(self) -> Encoder:
+        """The encoder that was described when training began, for ``_network`` to build on."""
+        return build_encoder(self.description)
+
+    # -- training --------------------------------------------------------------------------------------------------
+
+    def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
+        """Train; without validation documents a tenth of the training documents takes their place."""
+        self.labels = train.labels
+        if valid is None and len(train) >= _HELD_OUT:
+            train, valid = train.split(1 - 1 / _HELD_OUT, 1 / _HELD_OUT, seed=self.seed)
+        texts = prepare(train.texts, self.preprocess, self.max_words)
+        self._begin(texts, train)
+        assert self.tokens is not None and self.network is not None
+        examples = Examples(tokenise(self.tokens, texts, run), train.truth, self._layout())
+        held = None if valid is None else tokenise(self.tokens, prepare(valid.texts, self.preprocess, self.max_words), run)
+        goal = None
+        if valid is not None and held is not None:
+            least = int(np.diff(train.truth.indptr).min(initial=0))
+            goal = Goal(self.optimise, lambda: self._value(self._held_out(held, valid), least))
+        settings = self.settings()
+        stage = type(self).__name__.lower()
+        steps = train_steps(self.network, examples, self._loss, settings, run, goal, name=stage)
+        for _ in run.track(steps, "training", steps_in(settings, len(train))):
+            pass
+        return None if valid is None or held is None else self._held_out(held, valid)
+
+    def _begin(self, texts: Sequence[str], train: Corpus) -> None:
+        """Read or learn the vocabulary, and make the network with its first weights."""
+        sizes = WordSizes(self.vocabulary, self.embedding, self.hidden, self.layers)
+        self.tokens, self.description = describe_encoder(self.encoder, texts, sizes, self.encoder_dropout)
+        counts = np.bincount(train.truth.indices, minlength=len(self.labels))
+        with seeded(self.seed):
+            self.network = self._network(len(self.labels))
+        if isinstance(encoder := getattr(self.network, "encoder", None), Encoder):
+            load_pretrained(encoder, self.encoder, self.tokens, self.vectors)
+        if self.prior_bias and isinstance(output := getattr(self.network, "output", None), nn.Linear):
+            with torch.no_grad():
+                output.bias.copy_(torch.from_numpy(losses.log_odds(counts, len(train))))
+        self.weights = None
+        if self.positive_weight:
+            weights = losses.positive_weights(counts, len(train), self.positive_weight)
+            self.weights = torch.from_numpy(weights).to(pick_device(self.device))
+
+    def settings(self) -> Settings:
+        """What the loop is told."""
+        return Settings(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Settings)})
+
+    def _held_out(self, arrays: TokenArrays, valid: Corpus) -> HeldOut:
+        many = len(valid) * len(self.labels) > _FULL
+        return HeldOut(valid.truth, self._score(arrays, CANDIDATES if many else None))
+
+    def _value(self, held: HeldOut, least: int) -> float:
+        """What one threshold (or the model's own sets) makes of the network as it is."""
+        rule = "decoded" if held.scores.decoded is not None else "threshold"
+        decision = Decision(rule, self.optimise, min_labels=least).fit(held.scores, held.truth, self.labels)
+        return METRICS[self.optimise](held.truth, decision.decide(held.scores, self.labels))
+
+    # -- scoring ---------------------------------------------------------------------------------------------------
+
+    def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
+        """Probabilities of every label, or of the k best ones."""
+        self.require_fitted()
+        if self.network is None or self.tokens is None:
+            raise NotFittedError(f"this {type(self).__name__} was not trained yet; call fit, or load a trained one")
+        self.network.to(pick_device(self.device))
+        return self._score(tokenise(self.tokens, prepare(texts, self.preprocess, self.max_words)), k)
+
+    def _score(self, arrays: TokenArrays, k: int | None) -> Scores:
+        """Score documents in batches of similar length; their order is restored."""
+        assert self.network is not None
+        device = next(self.network.parameters()).device
+        data = Documents(arrays, self._layout(), device, multiple=self.pad_multiple)
+        n_labels = len(self.labels)
+        width = n_labels if k is None else min(k, n_labels)
+        values = np.zeros((len(data), width), dtype=np.float32)
+        labels = None if k is None else np.zeros((len(data), width), dtype=np.int32)
+        plan = reading_batches(data.lengths * data.windows, max(1, _CELLS // max(1, n_labels)), _PLACES[device.type])
+        self.network.eval()
+        with torch.inference_mode(), autocast(device, pick_precision(self.precision, device)):
+            for rows in plan:
+                batch = data.batch(torch.from_numpy(rows).to(device), *data.shape(rows))
+                found = self._probabilities(self.network, batch)
+                if labels is not None:
+                    found, best = found.topk(width, dim=1)
+                    labels[rows] = best.cpu().numpy()
+                values[rows] = found.cpu().numpy()
+        if labels is None:
+            return Scores.full(values, self.labels.names, "probability")
+        return Scores.candidates(labels, values, self.labels.names, "probability")
+
+    def _layout(self) -> Layout:
+        """How documents are laid out for this network."""
+        assert self.tokens is not None
+        limit = getattr(getattr(self.network, "encoder", None), "positions", 0)
+        length = min(self.max_length, limit) if limit else self.max_length
+        around = (self.tokens.prefix, self.tokens.suffix, self.tokens.pad)
+        return Layout(length, self.long, self.overlap, self.max_windows, *around)
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """The tokens, the encoder's description and the weights."""
+        self.require_fitted()
+        assert self.tokens is not None and self.network is not None
+        weights: dict[str, NDArray[Any]] = to_arrays(self.network.state_dict())
+        return {"tokens": self.tokens.state(), "encoder": self.description, "weights": weights}
+
+    def restore(self, state: State) -> None:
+        """Build the network again and give it its weights."""
+        self.tokens = tokens_from_state(state["tokens"])
+        self.description = dict(state["encoder"])
+        with seeded(self.seed):
+            self.network = self._network(len(self.labels))
+        load_arrays(self.network, state["weights"])
+        self.network.eval()
+
+
+def _as_tensor(value: Any) -> Tensor:
+    assert isinstance(value, Tensor)
+    return value

@@ -1,0 +1,203 @@
+"""Encoders: token numbers to one vector per token. A word table, a BiLSTM over it, or any Hugging Face encoder.
+
+An encoder is made from its description, plain JSON values that an artefact keeps, so that a trained model needs neither the hub
+nor the package that the weights came from.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from polytag.errors import ArtefactError
+
+POOLINGS = ("cls", "mean", "max")
+# These take a mask of four dimensions as it is; made from two, theirs would ask the device whether anything is padded at all.
+_MASK_AS_IS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
+
+
+class Encoder(nn.Module, ABC):
+    """``forward(ids, mask)``, both (batch, length), gives states (batch, length, hidden)."""
+
+    hidden: int
+    positions: int = 0
+    """The most tokens it can read at once; 0 for any number."""
+
+    @abstractmethod
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """One vector per token; what stands where the mask is false is of no meaning."""
+
+    @abstractmethod
+    def depths(self) -> dict[str, int]:
+        """The layer of every parameter: 0 for the embeddings, 1 for the layer above them, and so on."""
+
+    @abstractmethod
+    def token_table(self) -> nn.Embedding:
+        """The embeddings of the tokens."""
+
+    def freeze(self, layers: int) -> None:
+        """Keep the embeddings and the lowest layers as they are; 0 freezes nothing, a negative number everything."""
+        depths = self.depths()
+        for name, parameter in self.named_parameters():
+            parameter.requires_grad_(layers >= 0 and (layers == 0 or depths[name] > layers))
+
+
+def pool(states: Tensor, mask: Tensor, how: str) -> Tensor:
+    """One vector per document (batch, hidden): that of the first token, or the mean or maximum over all tokens."""
+    if how == "cls":
+        return states[:, 0]
+    if how == "max":
+        return states.masked_fill(~mask[..., None], float("-inf")).amax(dim=1)
+    weight = mask[..., None].to(states.dtype)
+    return (states * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1)
+
+
+class WordEncoder(Encoder):
+    """The embeddings of the words and nothing above them; what is padded is zero."""
+
+    def __init__(self, vocabulary: int, embedding: int) -> None:
+        """Make the table."""
+        super().__init__()
+        self.hidden = embedding
+        self.table = nn.Embedding(vocabulary, embedding, padding_idx=0)
+        nn.init.normal_(self.table.weight, std=0.1)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """The embeddings."""
+        states: Tensor = self.table(ids)  # (batch, length, embedding)
+        return states * mask[..., None].to(states.dtype)
+
+    def depths(self) -> dict[str, int]:
+        """One layer."""
+        return dict.fromkeys((name for name, _ in self.named_parameters()), 0)
+
+    def token_table(self) -> nn.Embedding:
+        """The embeddings of the words."""
+        return self.table
+
+
+class BiLSTM(Encoder):
+    """Words read in both directions; a state is both directions' outputs joined (SGM, eq. 1-3)."""
+
+    def __init__(self, vocabulary: int, embedding: int, hidden: int, layers: int, dropout: float) -> None:
+        """Make the table and the layers; ``hidden`` is the size of one direction."""
+        super().__init__()
+        self.hidden = 2 * hidden
+        self.words = WordEncoder(vocabulary, embedding)
+        self.dropout = nn.Dropout(dropout)
+        between = dropout if layers > 1 else 0.0
+        self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True, bidirectional=True, dropout=between)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """The states of the top layer, zero where there is padding."""
+        embedded = self.dropout(self.words(ids, mask))  # (batch, length, embedding)
+        lengths = mask.sum(dim=1).clamp(min=1).cpu()  # packing needs them on the host
+        packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
+        states, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=ids.shape[1])
+        return states
+
+    def depths(self) -> dict[str, int]:
+        """The table, then the layers of the LSTM, whose parameters are named ``weight_ih_l0_reverse`` and so on."""
+        found = {}
+        for name, _ in self.named_parameters():
+            found[name] = 1 + int(name.split("_l")[-1].split("_")[0]) if name.startswith("lstm.") else 0
+        return found
+
+    def token_table(self) -> nn.Embedding:
+        """The embeddings of the words."""
+        return self.words.table
+
+
+class Transformer(Encoder):
+    """A Hugging Face encoder made from its configuration, without its pooler."""
+
+    def __init__(self, config: dict[str, Any], dropout: float | None) -> None:
+        """Make the network with weights that mean nothing yet; ``dropout`` replaces the configured one."""
+        from transformers import AutoConfig, AutoModel
+
+        super().__init__()
+        settings = {key: value for key, value in config.items() if key not in ("model_type", "auto_map")}
+        try:
+            made = AutoConfig.for_model(config["model_type"], **settings)
+        except (KeyError, ValueError, TypeError) as error:
+            raise ArtefactError(
+                f"the encoder's configuration is not understood ({error}); update the package transformers"
+            ) from None
+        if dropout is not None:
+            _set_dropout(made, dropout)
+        self.model = AutoModel.from_config(
+            made, attn_implementation=_attention(made), trust_remote_code=False, dtype=torch.float32
+        )
+        if getattr(self.model, "pooler", None) is not None:
+            self.model.pooler = None
+        self.hidden = int(made.hidden_size)
+        self.positions = self._positions(made)
+        self._four = made.model_type in _MASK_AS_IS and self.model.config._attn_implementation == "sdpa"
+
+    def _positions(self, config: Any) -> int:
+        """Most tokens at once; where the position of padding has an embedding of its own, the first real one comes after it."""
+        most = int(getattr(config, "max_position_embeddings", 0) or 0)
+        for name, module in self.model.named_modules():
+            if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+                return most - int(module.padding_idx) - 1
+        return max(0, most)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """The states of the last layer."""
+        attended = mask[:, None, None, :] if self._four else mask.long()
+        states: Tensor = self.model(input_ids=ids, attention_mask=attended).last_hidden_state
+        return states
+
+    def depths(self) -> dict[str, int]:
+        """Embeddings 0, layers from 1, and what stands above them at the top."""
+        found, layers = {}, self._layers()
+        top = len(layers)
+        for name, _ in self.named_parameters():
+            inside = [number + 1 for number, prefix in enumerate(layers) if name.startswith(prefix)]
+            found[name] = inside[0] if inside else (0 if "embed" in name else top)
+        return found
+
+    def _layers(self) -> list[str]:
+        """The prefixes of the layers' parameters: those of the longest list of modules."""
+        lists = [(name, len(module)) for name, module in self.named_modules() if isinstance(module, nn.ModuleList)]
+        name, count = max(lists, key=lambda item: item[1], default=("", 0))
+        return [f"{name}.{number}." for number in range(count)]
+
+    def token_table(self) -> nn.Embedding:
+        """The embeddings of the subwords."""
+        table = self.model.get_input_embeddings()
+        assert isinstance(table, nn.Embedding)
+        return table
+
+
+def build_encoder(description: dict[str, Any]) -> Encoder:
+    """The encoder that a description describes, with weights that mean nothing yet."""
+    kind = description["kind"]
+    if kind == "words":
+        return WordEncoder(description["vocabulary"], description["embedding"])
+    if kind == "bilstm":
+        return BiLSTM(*(description[key] for key in ("vocabulary", "embedding", "hidden", "layers", "dropout")))
+    if kind == "transformer":
+        return Transformer(json.loads(description["config"]), description["dropout"])
+    raise ArtefactError(f"there is no encoder of the kind {kind!r}; it was made by a newer version: update polytag")
+
+
+def _attention(config: Any) -> str:
+    """Torch's own attention, except where a family of models has none for it."""
+    from transformers import AutoModel
+
+    found = AutoModel._model_mapping.get(type(config), None)
+    found = found[0] if isinstance(found, tuple) else found
+    return "sdpa" if getattr(found, "_supports_sdpa", False) else "eager"
+
+
+def _set_dropout(config: Any, dropout: float) -> None:
+    """Every dropout of a configuration, whatever its family calls it."""
+    for name, value in list(vars(config).items()):
+        if ("dropout" in name or name.endswith("_pdrop")) and isinstance(value, int | float) and not isinstance(value, bool):
+            setattr(config, name, dropout)

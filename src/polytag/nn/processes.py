@@ -1,0 +1,54 @@
+"""The processes that train together, through accelerate; a training by one process is the same code with a count of one.
+
+The network is not wrapped: every process computes the gradients of its rows, and the gradients are averaged before the step. So a
+model may call any method of its network, and parameters that a loss does not touch need no special care.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast, reduce
+from torch import Tensor
+
+from polytag.nn.devices import pick_device
+
+
+class Processes:
+    """How many processes there are, which one this is, and what they exchange."""
+
+    def __init__(self, device: str) -> None:
+        """Join the other processes, if ``accelerate launch`` or torchrun started any."""
+        accelerator = Accelerator()  # also chooses the GPU of this process
+        self.count: int = accelerator.num_processes
+        self.rank: int = accelerator.process_index
+        self.device: torch.device = accelerator.device if self.count > 1 else pick_device(device)
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes logs and checkpoints."""
+        return self.rank == 0
+
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors by their mean over the processes, in one exchange."""
+        if self.count == 1:
+            return
+        flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors])
+        flat = reduce(flat, reduction="mean")
+        for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+    def share(self, tensors: Sequence[Tensor]) -> None:
+        """Give every process the tensors of the first one."""
+        if self.count > 1:
+            for tensor in tensors:
+                tensor.copy_(broadcast(tensor.contiguous(), from_process=0))
+
+    def agree(self, values: Sequence[float]) -> list[float]:
+        """The numbers that the first process says."""
+        if self.count == 1:
+            return list(values)
+        shared = torch.tensor(list(values), dtype=torch.float64, device=self.device)
+        return [float(value) for value in broadcast(shared, from_process=0).tolist()]

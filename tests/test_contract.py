@@ -1,0 +1,380 @@
+"""What every registered model promises; a new row in the table of models is covered here without a line more."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import Toy, toy_corpus
+from polytag.classifier import Classifier
+from polytag.corpus import Corpus
+from polytag.errors import ConfigError, DataError, NotFittedError
+from polytag.labels import LabelSet
+from polytag.metrics import micro_f1
+from polytag.models.model import MODELS, Model, model_class
+from polytag.run import Run
+from polytag.scores import Scores
+
+LINEAR = ("br", "cc", "lp")  # whose scores are the same to the last bit, whatever stands beside a document
+OPTIONS: dict[str, dict[str, Any]] = {name: {"c": [0.5, 1.0]} for name in LINEAR}  # what makes a model fast enough for a test
+EDGE = "a\x00b\ud7ff\U0010ffff"
+STRANGE = [
+    "",
+    " \n\t",
+    "?!... --",
+    "zzz unknown",
+    "😀 trawler 🚀",
+    "海 storm 嵐 カタカナ",
+    "مرحبا rain שלום",
+    EDGE,
+    "e\u0301a " * 9,
+]
+
+
+def _available(name: str) -> Any:
+    """The model's name, marked as skipped if one of its packages is missing."""
+    try:
+        model_class(name)
+    except ConfigError as error:
+        return pytest.param(name, marks=pytest.mark.skip(reason=str(error)))
+    return name
+
+
+AVAILABLE = [_available(name) for name in MODELS]
+
+
+@pytest.fixture(scope="module", params=AVAILABLE)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def options(name: str) -> dict[str, Any]:
+    return OPTIONS.get(name, {})
+
+
+@pytest.fixture(scope="module")
+def fitted(name: str, options: dict[str, Any], toy: Toy) -> Classifier:
+    return Classifier(name, options).fit(toy.train, toy.valid)
+
+
+def equal(a: Scores, b: Scores) -> bool:
+    """Whether two scores are the same to the last bit, decoded sets included."""
+    pairs = [(a.matrix, b.matrix)]
+    if (a.decoded is None) != (b.decoded is None):
+        return False
+    if a.decoded is not None and b.decoded is not None:
+        pairs.append((a.decoded, b.decoded))
+    same = all(np.array_equal(getattr(x, part), getattr(y, part)) for x, y in pairs for part in ("data", "indices", "indptr"))
+    return same and tuple(a.names) == tuple(b.names) and (a.kind, a.absent) == (b.kind, b.absent)
+
+
+def check_scores(scores: Scores, documents: int, labels: LabelSet, k: int | None = None) -> None:
+    """What holds for all scores: sorted unique labels per row, float32, finite, the names, a kind and its absent value."""
+    m = scores.matrix
+    assert m.shape == (documents, len(labels)) and len(scores) == documents
+    assert m.data.dtype == np.float32 and np.isfinite(m.data).all()
+    assert m.indptr[0] == 0 and m.indptr[-1] == len(m.indices) == len(m.data)
+    for numbers, values in scores:
+        assert len(numbers) == len(values) and (np.diff(numbers) > 0).all()
+        assert not len(numbers) or (numbers[0] >= 0 and numbers[-1] < len(labels))
+        assert k is None or len(numbers) <= k
+    assert tuple(scores.names) == labels.names
+    assert (scores.kind, scores.absent) in (("probability", 0.0), ("margin", float("-inf")))
+    if scores.kind == "probability":
+        assert (m.data >= 0).all() and (m.data <= 1).all()
+    if scores.decoded is not None:
+        assert scores.decoded.shape == m.shape and (scores.decoded.data == 1).all()
+
+
+# -- before training ---------------------------------------------------------------------------------------------------
+
+CONSTRUCT = """
+import json, os, sys
+from polytag.models.model import model_class
+for name, options in json.loads(sys.argv[1]).items():
+    cls = model_class(name)
+    before = set(sys.modules), set(os.listdir())
+    cls(**options)
+    print(name, sorted(set(sys.modules) - before[0]), sorted(set(os.listdir()) - before[1]), "torch" in sys.modules)
+"""
+
+
+def test_constructing_imports_nothing_writes_nothing_and_linear_models_need_no_torch(tmp_path: Path) -> None:
+    known = [name for name in AVAILABLE if isinstance(name, str)]
+    told = json.dumps({name: OPTIONS.get(name, {}) for name in sorted(known, key=lambda name: name not in LINEAR)})
+    done = subprocess.run([sys.executable, "-c", CONSTRUCT, told], cwd=tmp_path, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(known)
+    assert all(" [] [] " in line for line in lines), done.stdout
+    assert [line for line in lines if line.split()[0] in LINEAR] == [f"{name} [] [] False" for name in LINEAR]
+
+
+def test_constructor_stores_the_fields_and_no_more(name: str, options: dict[str, Any]) -> None:
+    cls = model_class(name)
+    model = cls(**options, seed=7)
+    assert set(vars(model)) <= {f.name for f in dataclasses.fields(cls)}
+    stored = {f.name: getattr(model, f.name) for f in dataclasses.fields(cls) if f.init}
+    assert stored == {**cls().options(), **options, "seed": 7}
+    assert all(value is getattr(model, key) for key, value in options.items())
+    assert not len(model.labels)
+
+
+def test_options_build_the_same_model_again(name: str, options: dict[str, Any]) -> None:
+    model = model_class(name)(**options, seed=3, optimise="macro_f1")
+    again = type(model)(**model.options())
+    assert again.options() == model.options()
+    assert again.options() == json.loads(json.dumps(model.options())), (
+        "options are plain values, as recipe and artefact hold them"
+    )
+
+
+def test_two_models_share_no_default(name: str) -> None:
+    first, second = model_class(name)(), model_class(name)()
+    for field in dataclasses.fields(first):
+        value = getattr(first, field.name)
+        if field.init and isinstance(value, list | dict):
+            assert value is not getattr(second, field.name)
+
+
+def test_an_untrained_model_says_so(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    model = model_class(name)(**options)
+    classifier = Classifier(name, options)
+    for ask in (
+        lambda: model.score(["a"]),
+        model.state,
+        lambda: classifier.scores(["a"]),
+        lambda: classifier.predict(["a"]),
+        lambda: classifier.predict([]),
+        lambda: classifier.evaluate(toy_corpus(4, 0)),
+        lambda: classifier.save(tmp_path / "run"),
+    ):
+        with pytest.raises(NotFittedError, match="not trained"):
+            ask()
+    assert not (tmp_path / "run").exists()
+
+
+# -- learning ----------------------------------------------------------------------------------------------------------
+
+
+def test_learns_the_toy_corpus(fitted: Classifier, toy: Toy) -> None:
+    predicted = fitted.labels.encode(fitted.predict(toy.test.texts))
+    assert micro_f1(toy.test.truth, predicted) > 0.9
+    assert fitted.evaluate(toy.test)["micro_f1"] == pytest.approx(micro_f1(toy.test.truth, predicted))
+
+
+def test_learns_from_the_training_documents_alone(name: str, options: dict[str, Any], toy: Toy) -> None:
+    assert Classifier(name, options).fit(toy.train).evaluate(toy.test)["micro_f1"] > 0.9
+
+
+def test_does_not_learn_what_is_not_there(name: str, options: dict[str, Any], toy: Toy) -> None:
+    """The micro-F1 above comes from the words: with the labels of other documents it is gone."""
+    shuffled = np.random.default_rng(0).permutation(len(toy.train))
+    wrong = Corpus.of(toy.train.texts, [toy.train.label_lists()[i] for i in shuffled], label_set=toy.train.labels)
+    assert Classifier(name, options).fit(wrong).evaluate(toy.test)["micro_f1"] < 0.6
+
+
+def test_same_seed_same_scores(name: str, options: dict[str, Any], fitted: Classifier, toy: Toy) -> None:
+    again = Classifier(name, options).fit(toy.train, toy.valid)
+    assert equal(again.scores(toy.test.texts), fitted.scores(toy.test.texts))
+    assert np.array_equal(again.decision.thresholds, fitted.decision.thresholds)
+    assert again.predict(toy.test.texts) == fitted.predict(toy.test.texts)
+
+
+def test_training_twice_starts_anew(name: str, options: dict[str, Any], fitted: Classifier, toy: Toy) -> None:
+    classifier = Classifier(name, options).fit(toy_corpus(36, 9))
+    classifier.fit(toy.train, toy.valid)
+    assert equal(classifier.scores(toy.test.texts), fitted.scores(toy.test.texts))
+
+
+def test_held_out_scores_are_about_the_documents_they_say(name: str, options: dict[str, Any], toy: Toy) -> None:
+    """Row by row, truth and scores of the held-out documents belong together."""
+    held = model_class(name)(**options).fit(toy.train, toy.valid, Run())
+    assert held is not None
+    check_scores(held.scores, held.truth.shape[0], toy.train.labels)
+    best = held.scores.ranked(1)[0][:, 0]
+    right = [best[i] in held.truth[[i]].indices for i in range(len(best))]
+    assert np.mean(right) > 0.9
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+
+
+def test_scores_have_the_shape_of_scores(fitted: Classifier, toy: Toy) -> None:
+    texts = toy.test.texts
+    for found in (fitted.model.score(texts), fitted.scores(texts)):
+        check_scores(found, len(texts), fitted.labels)
+    check_scores(fitted.scores(texts, k=3), len(texts), fitted.labels, k=3)
+    check_scores(fitted.scores([]), 0, fitted.labels)
+    check_scores(fitted.scores([], k=2), 0, fitted.labels, k=2)
+
+
+@pytest.mark.parametrize("k", [1, 2, 8, 9, 1000])
+def test_k_best_are_the_head_of_all(fitted: Classifier, toy: Toy, k: int) -> None:
+    best, everything = fitted.model.score(toy.test.texts, k), fitted.model.score(toy.test.texts)
+    check_scores(best, len(toy.test), fitted.labels, k)
+    tolerance = 0.0 if fitted.recipe.model in LINEAR else 1e-5
+    for row, whole in zip(best.top(k), everything.top(k), strict=True):
+        assert [label for label, _ in row] == [label for label, _ in whole]
+        assert [value for _, value in row] == pytest.approx([value for _, value in whole], abs=tolerance, rel=0)
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_k_below_one_is_an_error(fitted: Classifier, k: int) -> None:
+    with pytest.raises(ConfigError, match=f"k is {k}"):
+        fitted.scores(["trawler"], k=k)
+
+
+@pytest.mark.parametrize("size", [1, 7])
+def test_neighbours_do_not_matter(fitted: Classifier, toy: Toy, size: int) -> None:
+    texts = [*toy.test.texts[:20], *STRANGE]
+    whole = fitted.scores(texts)
+    parts = Scores.stack([fitted.scores(texts[at : at + size]) for at in range(0, len(texts), size)])
+    if fitted.recipe.model in LINEAR:
+        assert equal(parts, whole)
+    assert np.array_equal(parts.matrix.indices, whole.matrix.indices) and np.array_equal(parts.matrix.indptr, whole.matrix.indptr)
+    assert np.abs(parts.matrix.data - whole.matrix.data).max() <= 1e-5
+
+
+def test_order_of_the_texts_does_not_matter(fitted: Classifier, toy: Toy) -> None:
+    there, back = fitted.scores(toy.test.texts), fitted.scores(toy.test.texts[::-1])
+    for (one, a), (two, b) in zip(there, reversed(list(back)), strict=True):
+        assert np.array_equal(one, two) and np.allclose(a, b, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("text", STRANGE, ids=ascii)
+def test_strange_texts_get_scores_and_labels(fitted: Classifier, text: str) -> None:
+    """Empty, blank, without a known word, emoji, CJK, right to left, at the edge of unicode, combining marks."""
+    check_scores(fitted.scores([text]), 1, fitted.labels)
+    (labels,) = fitted.predict([text])
+    assert set(labels) <= set(fitted.labels) and len(labels) >= 1, "no training document has fewer than one label"
+
+
+def test_unicode_words_are_learned(name: str, options: dict[str, Any]) -> None:
+    """Words in other scripts, and label names in them, work as any others do."""
+    words = {
+        "погода": "дождь ветер гроза",
+        "食べ物": "寿司 ご飯 味噌",
+        "رياضة": "كرة هدف ملعب",
+        "x 😀": "zebra крокодил ümlaut",
+    }
+    generator = np.random.default_rng(4)
+    labels = [list(words)[i % 4] for i in range(60)]
+    texts = [" ".join(generator.choice(words[label].split(), 3)) for label in labels]
+    classifier = Classifier(name, options).fit(texts, [[label] for label in labels])
+    assert classifier.predict(list(words.values())) == [[label] for label in words]
+
+
+# -- corpora at the edge -----------------------------------------------------------------------------------------------
+
+
+def edge_corpus() -> Corpus:
+    """Documents without labels, without text and with every label; a label without documents and one that all have."""
+    base = toy_corpus(48, 5)
+    labels = [[*own, "always"] for own in base.label_lists()]
+    for row in range(0, 48, 6):
+        labels[row] = []
+    labels[7] = ["always", *list(base.labels)]
+    texts = ["" if row in (6, 9) else text for row, text in enumerate(base.texts)]
+    return Corpus.of(texts, labels, label_set=LabelSet(["never", *base.labels, "always"]))
+
+
+def test_documents_without_labels_and_labels_without_documents(name: str, options: dict[str, Any], toy: Toy) -> None:
+    corpus = edge_corpus()
+    classifier = Classifier(name, options).fit(corpus)
+    assert classifier.decision.min_labels == 0
+    check_scores(classifier.scores(toy.test.texts), len(toy.test), corpus.labels)
+    predicted = [label for labels in classifier.predict(toy.test.texts) for label in labels]
+    assert "never" not in predicted and predicted.count("always") > 30
+
+
+def test_a_valid_corpus_may_have_other_labels(name: str, options: dict[str, Any], toy: Toy) -> None:
+    other = Corpus.of([*toy.valid.texts, "abacus"], [*toy.valid.label_lists(), ["counting"]])
+    classifier = Classifier(name, options).fit(toy.train, other)
+    assert set(classifier.labels) == {*toy.train.labels, "counting"}
+    check_scores(classifier.scores(["abacus"]), 1, classifier.labels)
+
+
+def test_few_documents_are_enough_to_train(name: str, options: dict[str, Any]) -> None:
+    for count in (2, 3, 5):
+        texts = ["red apple", "blue sky", "red rose", "blue sea", "red wine"][:count]
+        classifier = Classifier(name, options).fit(texts, [["red"], ["blue"], ["red"], ["blue"], ["red"]][:count])
+        check_scores(classifier.scores(["a red thing"]), 1, classifier.labels)
+    assert classifier.scores(["red red"]).top(1)[0][0][0] == "red"
+
+
+def test_one_document_with_two_labels_trains(name: str, options: dict[str, Any]) -> None:
+    classifier = Classifier(name, options).fit(["red apple"], [["red", "fruit"]])
+    assert set(classifier.predict(["red apple"])[0]) == {"red", "fruit"}
+
+
+def test_nothing_to_learn_is_a_data_error(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="no labels at all"):
+        Classifier(name, options).fit(["a b", "c d"], [[], []])
+    with pytest.raises(DataError, match="one label only"):
+        Classifier(name, options).fit(["a b", "c d"], [["x"], []])
+    with pytest.raises(DataError, match="texts are empty"):
+        Classifier(name, options).fit(["", " "], [["x"], ["y"]])
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_loaded_is_equal_to_saved(fitted: Classifier, toy: Toy, tmp_path: Path) -> None:
+    fitted.save(tmp_path)
+    for folder in (tmp_path, tmp_path / "model"):
+        loaded = Classifier.load(folder)
+        texts = [*toy.test.texts, *STRANGE]
+        assert equal(loaded.scores(texts), fitted.scores(texts))
+        assert equal(loaded.model.score(texts, 2), fitted.model.score(texts, 2))
+        assert loaded.predict(texts) == fitted.predict(texts)
+        assert loaded.evaluate(toy.test) == fitted.evaluate(toy.test)
+        assert loaded.labels == fitted.labels and loaded.model.options() == fitted.model.options()
+        assert type(loaded.model) is type(fitted.model)
+
+
+def test_what_is_saved_again_is_the_same(fitted: Classifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "one")
+    Classifier.load(tmp_path / "one").save(tmp_path / "two")
+    first, second = ({p.name: p.read_bytes() for p in (tmp_path / run / "model").iterdir()} for run in ("one", "two"))
+    assert first == second
+
+
+def test_a_loaded_classifier_can_be_trained_again(fitted: Classifier, toy: Toy, tmp_path: Path) -> None:
+    fitted.save(tmp_path)
+    loaded = Classifier.load(tmp_path).fit(toy.train, toy.valid)
+    assert equal(loaded.scores(toy.test.texts), fitted.scores(toy.test.texts))
+
+
+def test_artefact_holds_only_json_and_safetensors(fitted: Classifier, tmp_path: Path) -> None:
+    from safetensors import safe_open
+
+    fitted.save(tmp_path)
+    found = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {path.suffix for path in found} == {".json", ".safetensors"}
+    for path in found:
+        if path.suffix == ".json":
+            json.loads(path.read_text("utf-8"))
+        else:
+            with safe_open(path, "numpy") as arrays:
+                assert all(arrays.get_tensor(key).dtype.kind in "fiub" for key in arrays.keys())  # noqa: SIM118, it is no dict
+
+
+def test_state_and_restore_are_a_round_trip(fitted: Classifier, toy: Toy) -> None:
+    model: Model = fitted.model
+    again = type(model).from_state(model.options(), model.labels, model.state())
+    assert equal(again.score(toy.test.texts), model.score(toy.test.texts))
+
+
+def test_the_run_is_told_what_happens(name: str, options: dict[str, Any], toy: Toy, tmp_path: Path) -> None:
+    with Run(tmp_path / "run", progress=False) as run:
+        Classifier(name, options).fit(toy.train, toy.valid, run)
+    events = [json.loads(line)["event"] for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert events[0] == "start" and "decision" in events

@@ -1,0 +1,316 @@
+"""Thresholds are the best there are (by trying all), shrink for rare labels, and work on a stream."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag import thresholds
+from polytag.decision import METRICS, RULES, Decision
+from polytag.errors import ConfigError
+from polytag.labels import LabelSet, indicator
+from polytag.scores import Kind, Scores
+
+relaxed = settings(deadline=None, max_examples=80)
+LEVELS = {"margin": [-2.0, -1.0, -0.5, 0.0, 0.25, 1.0, 3.0], "probability": [0.0, 0.01, 0.125, 0.25, 0.5, 0.75, 0.9, 1.0]}
+LEAST = st.integers(0, 2)
+
+
+def names(count: int) -> list[str]:
+    return [f"label {j}" for j in range(count)]
+
+
+@st.composite
+def held_out(draw: st.DrawFn, documents: int = 6, labels: int = 4) -> tuple[Scores, csr_array]:
+    """Scores with many ties and some absent entries, and a truth that also holds labels without a score."""
+    n, m = draw(st.integers(1, documents)), draw(st.integers(1, labels))
+    kind: Kind = draw(st.sampled_from(["margin", "probability"]))
+    rows, truth = [], []
+    for _ in range(n):
+        stored = sorted(draw(st.sets(st.integers(0, m - 1))))
+        rows.append({label: draw(st.sampled_from(LEVELS[kind])) for label in stored})
+        truth.append(sorted(draw(st.sets(st.integers(0, m - 1)))))
+    return scores_of(rows, m, kind), indicator(truth, m)
+
+
+def scores_of(rows: list[dict[int, float]], n_labels: int, kind: Kind = "margin") -> Scores:
+    labels = np.full((len(rows), max(1, max(map(len, rows)))), -1)
+    values = np.zeros(labels.shape)
+    for i, row in enumerate(rows):
+        labels[i, : len(row)], values[i, : len(row)] = list(row), list(row.values())
+    return Scores.candidates(labels, values, names(n_labels), kind)
+
+
+def random_scores(documents: int, labels: int, seed: int, kind: Kind = "margin") -> tuple[Scores, csr_array]:
+    """Scores that know something about the truth, with a rare tail of labels."""
+    generator = np.random.default_rng(seed)
+    rate = np.linspace(0.5, 0.02, labels)
+    true = generator.random((documents, labels)) < rate
+    values = generator.normal(size=true.shape) + 2.0 * true - np.linspace(0, 1, labels)
+    if kind == "probability":
+        values = 1 / (1 + np.exp(-values))
+    return Scores.full(values, names(labels), kind), indicator([np.flatnonzero(row) for row in true], labels)
+
+
+def all_cuts(scores: Scores) -> list[float]:
+    """One threshold for every way to cut the stored scores: below all, between two, above all."""
+    values = np.unique(scores.matrix.data.astype(np.float64))
+    between = (values[1:] + values[:-1]) / 2
+    return [-np.inf, *between, np.inf]
+
+
+def plain_decision(scores: Scores, limits: NDArray[Any], least: int) -> csr_array:
+    """The rule in plain Python: every label that reaches its limit, and always the best ones (the first of equal ones)."""
+    rows = []
+    for labels, values in scores:
+        best = sorted(range(len(labels)), key=lambda p: (-values[p], labels[p]))[:least]
+        over = [p for p in range(len(labels)) if values[p] >= (limits[labels[p]] if len(limits) > 1 else limits[0])]
+        rows.append([int(labels[p]) for p in {*best, *over}])
+    return indicator(rows, scores.matrix.shape[1])
+
+
+def same(a: csr_array, b: csr_array) -> bool:
+    return a.shape == b.shape and np.array_equal(a.indptr, b.indptr) and np.array_equal(a.indices, b.indices)
+
+
+# -- one threshold -----------------------------------------------------------------------------------------------------
+
+
+@given(held_out(), LEAST, st.lists(st.sampled_from([-1.0, 0.0, 0.5, 0.9]), min_size=4, max_size=4))
+@relaxed
+def test_applying_is_the_plain_rule(case: tuple[Scores, csr_array], least: int, limits: list[float]) -> None:
+    scores, truth = case
+    each = np.array(limits[: max(2, truth.shape[1])], dtype=np.float32)
+    for chosen in (each[:1], each):
+        if len(chosen) == 1 or len(chosen) == truth.shape[1]:
+            found = thresholds.apply(scores, chosen, least)
+            assert same(found, plain_decision(scores, chosen, least))
+            assert (found.data == 1).all() and found.data.dtype == np.float32
+
+
+@pytest.mark.parametrize("metric", list(METRICS))
+@given(case=held_out(), least=LEAST)
+@relaxed
+def test_common_threshold_is_the_best_of_all(metric: str, case: tuple[Scores, csr_array], least: int) -> None:
+    scores, truth = case
+    value = METRICS[metric]
+    best = max(value(truth, plain_decision(scores, np.array([cut]), least)) for cut in all_cuts(scores))
+    found = thresholds.common(scores, truth, metric, least)
+    assert found.shape == (1,) and found.dtype == np.float32 and np.isfinite(found).all()
+    assert value(truth, thresholds.apply(scores, found, least)) == pytest.approx(best)
+
+
+@pytest.mark.parametrize("metric", list(METRICS))
+@pytest.mark.parametrize("kind", ["margin", "probability"])
+@pytest.mark.parametrize("least", [0, 1])
+def test_common_threshold_is_the_best_on_many_documents(metric: str, kind: Kind, least: int) -> None:
+    scores, truth = random_scores(40, 6, 3, kind)
+    value = METRICS[metric]
+    best = max(value(truth, plain_decision(scores, np.array([cut]), least)) for cut in all_cuts(scores))
+    found = thresholds.common(scores, truth, metric, least)
+    assert value(truth, thresholds.apply(scores, found, least)) == pytest.approx(best)
+
+
+def test_the_metrics_ask_for_different_thresholds() -> None:
+    """The one threshold is chosen for the metric that was asked for, not always for micro-F1."""
+    scores, truth = random_scores(300, 12, 7)
+    found = {metric: thresholds.common(scores, truth, metric, 0)[0] for metric in METRICS}
+    assert len(set(found.values())) == 3
+    for metric, value in METRICS.items():
+        reached = {other: value(truth, thresholds.apply(scores, np.array([limit]), 0)) for other, limit in found.items()}
+        assert max(reached, key=lambda other: reached[other]) == metric
+
+
+# -- a threshold for every label ---------------------------------------------------------------------------------------
+
+
+@given(held_out(documents=5, labels=3), LEAST)
+@relaxed
+def test_thresholds_per_label_are_the_best_together(case: tuple[Scores, csr_array], least: int) -> None:
+    """Without shrinkage, micro-F1 is as high as the best of all combinations of cuts; every label here has a document."""
+    scores, truth = case
+    assume(len(np.unique(truth.indices)) == truth.shape[1])
+    cuts = [np.array(limits) for limits in itertools.product(all_cuts(scores), repeat=truth.shape[1])]
+    best = max(METRICS["micro_f1"](truth, plain_decision(scores, limits, least)) for limits in cuts)
+    found = thresholds.per_label(scores, truth, "micro_f1", least, 1e-9)
+    assert METRICS["micro_f1"](truth, thresholds.apply(scores, found, least)) == pytest.approx(best)
+
+
+@given(held_out(documents=5, labels=3))
+@relaxed
+def test_thresholds_per_label_are_the_best_for_macro_f1(case: tuple[Scores, csr_array]) -> None:
+    scores, truth = case
+    assume(len(np.unique(truth.indices)) == truth.shape[1])
+    cuts = [np.array(limits) for limits in itertools.product(all_cuts(scores), repeat=truth.shape[1])]
+    best = max(METRICS["macro_f1"](truth, plain_decision(scores, limits, 0)) for limits in cuts)
+    found = thresholds.per_label(scores, truth, "macro_f1", 0, 1e-9)
+    assert METRICS["macro_f1"](truth, thresholds.apply(scores, found, 0)) == pytest.approx(best)
+
+
+@pytest.mark.parametrize("metric", list(METRICS))
+@pytest.mark.parametrize("kind", ["margin", "probability"])
+def test_more_pseudo_counts_pull_towards_the_common_threshold(metric: str, kind: Kind) -> None:
+    scores, truth = random_scores(200, 10, 5, kind)
+    base = thresholds.common(scores, truth, metric, 0)
+    found = [thresholds.per_label(scores, truth, metric, 0, pseudo) for pseudo in (1e-9, 1.0, 5.0, 50.0, 1e9)]
+    distance = np.abs(np.array(found) - base)  # (pseudo, labels)
+    assert (np.diff(distance, axis=0) <= 1e-6).all() and distance[0].max() > 0.01
+    assert distance[-1].max() < 1e-5
+    assert np.allclose(thresholds.per_label(scores, truth, metric, 0, float("inf")), base, atol=1e-6)
+
+
+def test_rare_labels_stay_closer_to_the_common_threshold() -> None:
+    """Two labels with the same scores in the same proportion: the one with fewer documents moves less."""
+    often = [({0: 1.0}, [0]), ({0: 0.9}, []), ({0: -1.0}, [])] * 30
+    rare = [({1: 1.0}, [1]), ({1: 0.9}, []), ({1: -1.0}, [])] * 2
+    other = [({2: -0.5}, [2]), ({2: -0.7}, [2])] * 30
+    scores = scores_of([row for row, _ in often + rare + other], 3)
+    truth = indicator([labels for _, labels in often + rare + other], 3)
+    base = thresholds.common(scores, truth, "micro_f1", 0)[0]
+    found = thresholds.per_label(scores, truth, "micro_f1", 0, 20.0)
+    assert abs(found[1] - base) < abs(found[0] - base) and found[0] > base
+
+
+def test_a_label_without_held_out_documents_has_the_common_threshold() -> None:
+    scores, truth = random_scores(100, 5, 2)
+    m = scores.matrix
+    wide = Scores(csr_array((m.data, m.indices, m.indptr), shape=(100, 6)), names(6), "margin", -np.inf)
+    truth = csr_array((truth.data, truth.indices, truth.indptr), shape=(100, 6))
+    assert thresholds.per_label(wide, truth, "micro_f1", 0, 5.0)[5] == thresholds.common(wide, truth, "micro_f1", 0)[0]
+
+
+# -- the decision ------------------------------------------------------------------------------------------------------
+
+LABELS = LabelSet(names(6), parents={"label 3": "label 1", "label 5": "label 3"})
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("metric", list(METRICS))
+@pytest.mark.parametrize("closed", [False, True])
+def test_every_rule_gives_least_labels_and_is_closed_under_the_tree(rule: str, metric: str, closed: bool) -> None:
+    scores, truth = with_decoded(*random_scores(60, 6, 9, "probability"))
+    for least in (0, 1, 3):
+        decision = Decision(rule, metric, least, closed).fit(scores, truth, LABELS)
+        decided = decision.decide(scores, LABELS)
+        assert np.diff(decided.indptr).min() >= least
+        if closed:
+            for row in LABELS.decode(decided):
+                assert "label 3" not in row or "label 1" in row
+                assert "label 5" not in row or "label 3" in row
+            assert any("label 3" in row for row in LABELS.decode(decided))
+        assert decision.rule in ("threshold", "per_label", "top_k", "decoded")
+        assert decision.report["fitted"] == METRICS[metric](truth, decided)
+
+
+def with_decoded(scores: Scores, truth: csr_array) -> tuple[Scores, csr_array]:
+    """The same scores with sets that a model decoded itself, some of them empty."""
+    decoded = indicator([np.sort(numbers[values > 0.7]) for numbers, values in scores], int(truth.shape[1]))
+    assert np.diff(decoded.indptr).min() == 0
+    return Scores(scores.matrix, scores.names, scores.kind, scores.absent, decoded), truth
+
+
+def test_decoded_sets_are_kept_where_they_are_large_enough() -> None:
+    scores, truth = with_decoded(*random_scores(60, 6, 9, "probability"))
+    assert scores.decoded is not None
+    decided = Decision("decoded", min_labels=1).fit(scores, truth, LABELS).decide(scores, LABELS)
+    best = [row[0][0] for row in scores.top(1)]
+    for own, now, first in zip(LABELS.decode(scores.decoded), LABELS.decode(decided), best, strict=True):
+        assert now == (own or [first])
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("size", [1, 7])
+def test_a_stream_is_decided_as_the_whole(rule: str, size: int) -> None:
+    scores, truth = with_decoded(*random_scores(50, 6, 4, "probability"))
+    decision = Decision(rule, min_labels=1, closed=True).fit(scores, truth, LABELS)
+    whole = LABELS.decode(decision.decide(scores, LABELS))
+    parts = (decision.decide(scores.rows(at, at + size), LABELS) for at in range(0, 50, size))
+    assert [row for part in parts for row in LABELS.decode(part)] == whole
+
+
+def test_top_k_gives_the_k_best_and_guesses_k_from_the_truth() -> None:
+    scores, truth = random_scores(50, 6, 4)
+    decided = LABELS.decode(Decision("top_k", k=2).fit(scores, truth, LABELS).decide(scores, LABELS))
+    assert [set(row) for row in decided] == [{name for name, _ in row} for row in scores.top(2)]
+    assert Decision("top_k").fit(scores, truth, LABELS).k == round(truth.nnz / 50)
+
+
+@pytest.mark.parametrize("metric", list(METRICS))
+def test_auto_takes_the_rule_that_is_best_when_cross_fitted(metric: str) -> None:
+    scores, truth = random_scores(400, 6, 8)
+    decision = Decision("auto", metric).fit(scores, truth, LABELS)
+    tried = decision.report["cross_fitted"]
+    assert set(tried) == {"threshold", "per_label:80", "per_label:20", "per_label:5"}
+    assert decision.report["rule"] == max(tried, key=lambda name: tried[name])
+    assert METRICS[metric](truth, decision.decide(scores, LABELS)) >= max(tried.values()) - 0.03
+
+
+def test_auto_takes_thresholds_per_label_where_labels_differ() -> None:
+    """Labels on different scales need different thresholds."""
+    scores, truth = random_scores(400, 6, 8)
+    shift = np.linspace(-3, 3, 6)[scores.matrix.indices]
+    apart = scores.with_values(scores.matrix.data + shift, "margin")
+    assert Decision("auto").fit(apart, truth, LABELS).rule == "per_label"
+
+
+def test_auto_takes_the_decoded_sets_when_they_are_better() -> None:
+    scores, truth = random_scores(100, 6, 3)
+    perfect = Scores(scores.matrix, scores.names, scores.kind, scores.absent, truth)
+    decision = Decision("auto").fit(perfect, truth, LABELS)
+    assert decision.rule == "decoded" and decision.report["fitted"] == 1.0
+
+
+def test_state_and_back() -> None:
+    scores, truth = random_scores(50, 6, 4)
+    decision = Decision("per_label", "macro_f1", 1, True).fit(scores, truth, LABELS)
+    again = Decision.from_state(decision.state())
+    assert same(again.decide(scores, LABELS), decision.decide(scores, LABELS))
+    assert again.state().keys() == decision.state().keys() and again.report == decision.report
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("rule", RULES)
+def test_very_few_held_out_documents_are_enough(rule: str, count: int) -> None:
+    scores, truth = random_scores(count, 6, 1)
+    for metric in METRICS:
+        decided = Decision(rule, metric, 1).fit(scores, truth, LABELS).decide(scores, LABELS)
+        assert np.diff(decided.indptr).min() >= 1
+
+
+def test_wrong_words_are_configuration_errors() -> None:
+    with pytest.raises(ConfigError, match=r"no decision rule 'best'.*per_label"):
+        Decision("best")
+    with pytest.raises(ConfigError, match=r"cannot optimise 'f1'.*micro_f1"):
+        Decision(optimise="f1")
+
+
+def test_documents_times_labels_is_never_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred thousand labels, a few stored per document: fitting and deciding look at the stored entries alone."""
+    n_labels, n = 100_000, 300
+    generator = np.random.default_rng(0)
+
+    def rows() -> Iterator[NDArray[Any]]:
+        for _ in range(n):
+            yield np.unique(generator.integers(0, n_labels, 20))
+
+    stored = list(rows())
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in stored])])
+    matrix = csr_array(
+        (generator.normal(size=indptr[-1]).astype(np.float32), np.concatenate(stored), indptr), shape=(n, n_labels)
+    )
+    labels = LabelSet(map(str, range(n_labels)))
+    scores = Scores(matrix, labels.names, "margin", -np.inf)
+    truth = indicator([row[::4] for row in stored], n_labels)
+    for name in ("toarray", "todense"):
+        monkeypatch.setattr(csr_array, name, lambda *_: pytest.fail("a sparse matrix was written out"))
+    for metric in METRICS:
+        decided = Decision("auto", metric, 1).fit(scores, truth, labels).decide(scores, labels)
+        assert decided.nnz >= n

@@ -1,0 +1,168 @@
+"""Encoders: any Hugging Face folder without a network, the packaged one only if it is the file we know, words with vectors."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from polytag.errors import ArtefactError, ConfigError, DataError
+from polytag.nn import pretrained
+from polytag.nn.encoders import BiLSTM, Encoder, Transformer, build_encoder, pool
+from polytag.nn.optimiser import Settings, parameter_groups
+from polytag.nn.pretrained import WordSizes, describe_encoder, load_pretrained
+from polytag.text.tokens import SubwordTokens, WordTokens
+from toys import tiny_bert, toy_corpus
+
+SIZES = WordSizes(vocabulary=100, embedding=6, hidden=5, layers=2)
+TEXTS = toy_corpus(30).texts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_bert(tmp_path_factory.mktemp("bert"))
+
+
+def loaded(folder: Path) -> tuple[SubwordTokens, Transformer]:
+    tokens, description = describe_encoder(str(folder), [], SIZES, None)
+    encoder = build_encoder(json.loads(json.dumps(description)))  # it must survive being saved
+    load_pretrained(encoder, str(folder), tokens)
+    assert isinstance(tokens, SubwordTokens) and isinstance(encoder, Transformer)
+    return tokens, encoder.eval()
+
+
+def test_a_folder_gives_the_states_that_hugging_face_gives(folder: Path) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    tokens, encoder = loaded(folder)
+    reference, tokeniser = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    inputs = tokeniser(TEXTS[:5], return_tensors="pt", padding=True)
+    mask = inputs["attention_mask"].bool()
+    with torch.no_grad():
+        expected = reference(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).last_hidden_state
+        found = encoder(inputs["input_ids"], mask)
+    assert torch.allclose(found[mask], expected[mask], atol=1e-5)
+    assert encoder.hidden == 32 and encoder.positions == 64 and tokens.pad == tokeniser.pad_token_id
+    assert str(folder) not in json.dumps(describe_encoder(str(folder), [], SIZES, None)[1])
+
+
+def test_a_missing_folder_and_a_broken_one_are_said_in_one_line(tmp_path: Path) -> None:
+    for name in ("./nowhere", str(tmp_path)):
+        with pytest.raises(ConfigError, match="encoder") as caught:
+            describe_encoder(name, [], SIZES, None)
+        assert "\n" not in str(caught.value)
+
+
+def test_the_packaged_encoder_is_refused_when_its_file_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = tmp_path / "model.safetensors"
+    wrong.write_bytes(b"something else")
+    with pytest.raises(ArtefactError, match="checksum"):
+        pretrained.check_weights(wrong, pretrained._SHA256)
+    monkeypatch.setattr(pretrained, "_SHA256", "0" * 64)
+    with pytest.raises(ArtefactError, match="checksum"):
+        pretrained.minilm_folder()
+
+
+def test_the_packaged_encoder_is_found_without_importing_its_package() -> None:
+    place = pretrained.minilm_folder()
+    assert (place / "config.json").is_file() and (place / "tokenizer.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["words", "bilstm", "folder"])
+def test_states_do_not_depend_on_padding(name: str, folder: Path) -> None:
+    texts = TEXTS[:4]
+    if name == "folder":
+        tokens, encoder = describe_encoder(str(folder), texts, SIZES, None)[0], loaded(folder)[1]
+    else:
+        tokens, description = describe_encoder(name, texts, SIZES, None)
+        encoder = build_encoder(description).eval()  # type: ignore[assignment]
+    ids, offsets = tokens.encode(texts)
+    longest = int(np.diff(offsets).max()) + 7
+    batch = torch.full((len(texts), longest), tokens.pad)
+    for row, (first, last) in enumerate(itertools.pairwise(offsets)):
+        batch[row, : last - first] = torch.from_numpy(ids[first:last])
+    mask = torch.arange(longest) < torch.from_numpy(np.diff(offsets))[:, None]
+    with torch.no_grad():
+        together = encoder(batch, mask)
+        for row, n in enumerate(np.diff(offsets)):
+            alone = encoder(batch[row : row + 1, :n], mask[row : row + 1, :n])
+            assert torch.allclose(together[row, :n], alone[0], atol=1e-5)
+
+
+def test_pooling_is_over_the_tokens_alone() -> None:
+    states = torch.tensor([[[1.0], [2.0], [9.0]], [[-4.0], [9.0], [9.0]]])
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    assert pool(states, mask, "cls").tolist() == [[1], [-4]]
+    assert pool(states, mask, "mean").tolist() == [[1.5], [-4]]
+    assert pool(states, mask, "max").tolist() == [[2], [-4]]
+
+
+class Head(torch.nn.Module):
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder, self.output = encoder, torch.nn.Linear(encoder.hidden, 3)
+
+
+def rates(network: torch.nn.Module, settings: Settings) -> dict[str, tuple[float, float]]:
+    return {
+        name: (group["base"], group["weight_decay"]) for group in parameter_groups(network, settings) for name in group["names"]
+    }
+
+
+def test_rates_fall_by_layer_and_biases_are_not_decayed(folder: Path) -> None:
+    network = Head(loaded(folder)[1])
+    found = rates(network, Settings(encoder_rate=1.0, head_rate=7.0, layer_decay=0.5, weight_decay=0.1))
+    assert found["output.weight"] == (7.0, 0.1) and found["output.bias"] == (7.0, 0.0)
+    for name, (rate, decay) in found.items():
+        if name.startswith("encoder.model.encoder.layer.1."):
+            assert rate == 1.0
+        elif name.startswith("encoder.model.encoder.layer.0."):
+            assert rate == 0.5
+        elif "embeddings" in name:
+            assert rate == 0.25
+        assert decay == (0.0 if name.endswith("bias") or "LayerNorm" in name else 0.1)
+    assert len(found) == len(list(network.named_parameters()))
+
+
+def test_layers_of_the_bilstm_are_told_apart() -> None:
+    depths = BiLSTM(10, 4, 3, 2, 0.0).depths()
+    assert depths["words.table.weight"] == 0 and depths["lstm.weight_hh_l0"] == 1 and depths["lstm.bias_ih_l1_reverse"] == 2
+
+
+@pytest.mark.parametrize(("frozen", "moving"), [(0, {0, 1, 2}), (1, {2}), (2, set()), (-1, set())])
+def test_freezing_counts_layers_from_the_embeddings(frozen: int, moving: set[int], folder: Path) -> None:
+    encoder = loaded(folder)[1]
+    encoder.freeze(frozen)
+    assert {depth for name, depth in encoder.depths().items() if encoder.get_parameter(name).requires_grad} == moving
+
+
+def test_the_dropout_of_an_encoder_can_be_set(folder: Path) -> None:
+    _, description = describe_encoder(str(folder), [], SIZES, 0.0)
+    encoder = build_encoder(description)
+    assert {m.p for m in encoder.modules() if isinstance(m, torch.nn.Dropout)} == {0.0}
+
+
+@pytest.mark.parametrize("header", ["", "3 6\n"])
+def test_pretrained_vectors_replace_the_rows_of_known_words(header: str, tmp_path: Path) -> None:
+    tokens = WordTokens.fit(["cat dog", "cat bird"])
+    encoder = build_encoder({"kind": "words", "vocabulary": tokens.size, "embedding": 6})
+    before = encoder.token_table().weight.detach().clone()
+    path = tmp_path / "vectors.txt"
+    path.write_text(f"{header}Dog 1 2 3 4 5 6\nzebra 0 0 0 0 0 0\ncat 6 5 4 3 2 1\n")
+    assert pretrained.load_vectors(encoder, tokens, str(path)) == 2
+    after = encoder.token_table().weight.detach()
+    number = {word: 2 + at for at, word in enumerate(tokens.words)}
+    assert after[number["cat"]].tolist() == [6, 5, 4, 3, 2, 1] and after[number["dog"]].tolist() == [1, 2, 3, 4, 5, 6]
+    assert (after[number["bird"]] == before[number["bird"]]).all()
+
+
+def test_vectors_of_another_size_are_refused(tmp_path: Path) -> None:
+    tokens = WordTokens.fit(["cat dog"])
+    encoder = build_encoder({"kind": "words", "vocabulary": tokens.size, "embedding": 6})
+    (tmp_path / "v.txt").write_text("cat 1 2\n")
+    with pytest.raises(DataError, match="embedding=2"):
+        pretrained.load_vectors(encoder, tokens, str(tmp_path / "v.txt"))

@@ -1,0 +1,283 @@
+"""The loop: killed and resumed it ends with the same weights, two processes make one's steps, and the best weights are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from polytag.models.bert import Bert, BertNetwork
+from polytag.nn.batch import Batch, Layout, tokenise
+from polytag.nn.encoders import BiLSTM, WordEncoder
+from polytag.nn.loop import Examples, Goal, Step, seeded, steps_in, train
+from polytag.nn.losses import binary_cross_entropy
+from polytag.nn.optimiser import Settings, rate_factor
+from polytag.run import Run, read_log
+from polytag.text.tokens import WordTokens
+from toys import toy_corpus
+
+SETTINGS = Settings(epochs=2, batch_size=8, encoder_rate=1e-2, head_rate=1e-2, device="cpu", precision="fp32", log_every=3)
+HERE = Path(__file__).parent
+
+
+def toy_training(n: int = 60, dropout: float = 0.0) -> tuple[torch.nn.Module, Examples]:
+    """A small network with dropout and recurrence, and what it learns from."""
+    corpus = toy_corpus(n)
+    tokens = WordTokens.fit(corpus.texts)
+    with seeded(0):
+        network = BertNetwork(BiLSTM(tokens.size, 8, 6, 1, dropout), len(corpus.labels), "mean", dropout)
+    return network, Examples(tokenise(tokens, corpus.texts), corpus.truth, Layout(20))
+
+
+def loss(network: torch.nn.Module, batch: Batch) -> torch.Tensor:
+    assert batch.targets is not None
+    return binary_cross_entropy(network(batch.ids, batch.mask), batch.targets)
+
+
+def trained(settings: Settings, goal: Callable[[torch.nn.Module], Goal] | None = None, run: Run | None = None, **toy: Any) -> Any:
+    network, examples = toy_training(**toy)
+    steps = list(train(network, examples, loss, settings, run or Run(), goal(network) if goal else None))
+    return network, steps
+
+
+def weights_of(network: torch.nn.Module) -> np.ndarray[Any, Any]:
+    return torch.cat([p.detach().reshape(-1) for p in network.parameters()]).numpy()
+
+
+def replaced(**changes: Any) -> Settings:
+    return Settings(**{**SETTINGS.__dict__, **changes})
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_losses_fall_and_every_step_is_yielded() -> None:
+    _, steps = trained(replaced(epochs=6, encoder_rate=0.1, head_rate=0.1), n=60)
+    losses = [float(step.loss) for step in steps]
+    assert [step.number for step in steps] == list(range(1, steps_in(replaced(epochs=6), 60) + 1))
+    assert np.mean(losses[-8:]) < 0.7 * np.mean(losses[:8])
+
+
+def test_a_step_is_adamw_on_the_mean_loss() -> None:
+    network, examples = toy_training(8)
+    reference, _ = toy_training(8)
+    settings = replaced(epochs=1, clip=0.0, warmup=0.0, schedule="constant", weight_decay=0.1)
+    from polytag.nn.batch import Documents
+
+    data = Documents(examples.tokens, examples.layout, torch.device("cpu"), examples.truth)
+    batch = data.batch(torch.arange(8), *data.shape(np.arange(8)))
+    decayed = [p for p in reference.parameters() if p.ndim > 1]
+    plain = [p for p in reference.parameters() if p.ndim < 2]
+    optimiser = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}], lr=1e-2)
+    value = loss(reference, batch)
+    value.backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+    (step,) = train(network, examples, loss, settings, Run())
+    assert float(step.loss) == pytest.approx(float(value.detach()), abs=1e-6)
+    assert weights_of(network) == pytest.approx(weights_of(reference), abs=1e-5)
+
+
+def test_accumulated_batches_are_one_large_batch() -> None:
+    whole, one = trained(replaced(batch_size=60, epochs=3))
+    parts, many = trained(replaced(batch_size=16, accumulate=4, epochs=3))
+    assert len(one) == len(many) == 3
+    assert weights_of(parts) == pytest.approx(weights_of(whole), abs=1e-4)
+
+
+def test_gradients_are_clipped() -> None:
+    before = weights_of(toy_training()[0])
+    frozen, _ = trained(
+        replaced(clip=1e-9, epsilon=1.0, weight_decay=0.0)
+    )  # with so large an epsilon a step is the gradient's size
+    assert np.abs(weights_of(frozen) - before).max() < 1e-9
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+def test_rates_rise_and_then_follow_the_schedule(schedule: str) -> None:
+    settings = Settings(warmup=0.2, schedule=schedule)
+    factors = [rate_factor(step, 100, settings) for step in range(100)]
+    assert factors[0] == pytest.approx(1 / 21) and all(np.diff(factors[:20]) > 0) and factors[20] == 1
+    middle, end = {"linear": (0.5, 0.0125), "cosine": (0.5, 0.0004), "constant": (1, 1)}[schedule]
+    assert factors[60] == pytest.approx(middle) and factors[99] == pytest.approx(end, abs=1e-4)
+
+
+def test_the_best_weights_are_kept_and_patience_stops() -> None:
+    values = iter([0.1, 0.9, 0.5, 0.4, 0.3, 0.2])
+    seen: list[Any] = []
+
+    def goal(network: torch.nn.Module) -> Goal:
+        def measure() -> float:
+            seen.append(weights_of(network))
+            return next(values)
+
+        return Goal("micro_f1", measure)
+
+    network, steps = trained(replaced(epochs=6, patience=2), goal)
+    assert [step.value for step in steps if step.value is not None] == [0.1, 0.9, 0.5, 0.4]
+    assert (weights_of(network) == seen[1]).all() and (seen[1] != seen[3]).any()
+
+
+def test_the_metric_is_measured_every_so_many_steps_and_at_the_end() -> None:
+    _, steps = trained(replaced(evaluate_every=7), lambda _: Goal("micro_f1", lambda: 0.5))
+    assert [step.number for step in steps if step.value is not None] == [7, 14, 16]
+
+
+def test_the_run_gets_curves_and_a_picture(tmp_path: Path) -> None:
+    with Run(tmp_path) as run:
+        _, steps = trained(SETTINGS, lambda _: Goal("micro_f1", lambda: 0.5), run)
+    events = read_log(tmp_path)
+    logged = {event["step"]: event["loss"] for event in events if event["event"] == "step"}
+    losses = [float(step.loss) for step in steps]
+    assert logged[3] == pytest.approx(np.mean(losses[:3])) and set(logged) == {3, 6, 9, 12, 15, 16}
+    assert [event["micro_f1"] for event in events if event["event"] == "validation"] == [0.5, 0.5]
+    assert (tmp_path / "plots" / "learning.png").read_bytes().startswith(b"\x89PNG")
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------------
+
+
+class Killed(Exception):
+    """Stands for whatever ends a training."""
+
+
+def interrupted(folder: Path, after: int, settings: Settings, resume: bool) -> tuple[torch.nn.Module, list[Step]]:
+    network, examples = toy_training(dropout=0.3)
+    steps = []
+    with Run(folder, resume=resume) as run:
+        goal = Goal("micro_f1", lambda: float(weights_of(network)[:5].sum()))  # any number that the weights decide
+        for step in train(network, examples, loss, settings, run, goal):
+            steps.append(step)
+            if len(steps) == after:
+                break
+    return network, steps
+
+
+@pytest.mark.parametrize("after", [1, 5, 8, 11])
+def test_a_training_resumed_at_any_step_ends_with_the_same_weights(after: int, tmp_path: Path) -> None:
+    settings = replaced(checkpoint_seconds=0.0, epochs=3, accumulate=2)
+    whole, all_steps = interrupted(tmp_path / "whole", 0, settings, False)
+    _, first = interrupted(tmp_path / "cut", after, settings, False)
+    again, rest = interrupted(tmp_path / "cut", 0, settings, True)
+    assert [s.number for s in (*first, *rest)] == [s.number for s in all_steps]
+    assert (weights_of(again) == weights_of(whole)).all()
+    assert [float(s.loss) for s in (*first, *rest)] == [float(s.loss) for s in all_steps]
+
+
+def test_a_checkpoint_of_other_settings_is_not_used(tmp_path: Path) -> None:
+    interrupted(tmp_path, 5, replaced(checkpoint_seconds=0.0), False)
+    _, steps = interrupted(tmp_path, 0, replaced(checkpoint_seconds=0.0, clip=0.5), True)
+    assert steps[0].number == 1
+
+
+def test_checkpoints_are_json_and_safetensors(tmp_path: Path) -> None:
+    interrupted(tmp_path, 5, replaced(checkpoint_seconds=0.0), False)
+    files = [path for path in (tmp_path / "stages").rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".json", ".safetensors"}
+
+
+SCRIPT = """
+    import os, signal, sys
+    sys.path.insert(0, {here!r})
+    from test_loop import kill_training
+    kill_training(sys.argv[1], sys.argv[2] == "resume", int(sys.argv[3]))
+"""
+
+
+def kill_training(folder: str, resume: bool, kill_at: int) -> None:
+    """Train a model in this process, which kills itself at a step."""
+    model = Bert(
+        encoder="bilstm", embedding=8, hidden=6, layers=1, epochs=2, batch_size=8, head_rate=1e-2, checkpoint_seconds=0.0,
+        device="cpu", precision="fp32", encoder_dropout=0.2,
+    )  # fmt: skip
+    with Run(folder, resume=resume) as run:
+        if kill_at:
+            real, count = run.save_stage, iter(range(10_000))
+
+            def save_and_die(name: str, *rest: Any, **more: Any) -> None:
+                real(name, *rest, **more)
+                if "training" in name and next(count) == kill_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            run.save_stage = save_and_die  # type: ignore[method-assign]
+        model.fit(toy_corpus(60), toy_corpus(20, 1), run)
+    weights = {name: array.tobytes().hex() for name, array in model.state()["weights"].items()}
+    print(json.dumps(weights))
+
+
+def test_a_real_sigkill_is_survived_to_the_bit(tmp_path: Path) -> None:
+    script = textwrap.dedent(SCRIPT).format(here=str(HERE))
+
+    def go(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
+
+    killed = go(str(tmp_path), "new", "9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    resumed = go(str(tmp_path), "resume", "0")
+    assert resumed.returncode == 0, resumed.stderr
+    assert any(event["event"] == "resumed" and event["step"] == 10 for event in read_log(tmp_path))
+    model = Bert(
+        encoder="bilstm", embedding=8, hidden=6, layers=1, epochs=2, batch_size=8, head_rate=1e-2,
+        device="cpu", precision="fp32", encoder_dropout=0.2,
+    )  # fmt: skip
+    model.fit(toy_corpus(60), toy_corpus(20, 1), Run())
+    expected = {name: array.tobytes().hex() for name, array in model.state()["weights"].items()}
+    assert json.loads(resumed.stdout) == expected
+
+
+# -- processes --------------------------------------------------------------------------------------------------------------
+
+
+def print_losses(steps: int) -> None:
+    """Train in this process, alone or with others, and let the first one print its losses."""
+    network, examples = toy_training(45)  # the last batch of an epoch has an odd number of documents
+    settings = replaced(epochs=50, max_steps=steps, batch_size=7, accumulate=2)
+    goal = Goal("micro_f1", lambda: 0.5)
+    losses = [float(step.loss) for step in train(network, examples, loss, settings, Run(), goal)]
+    with open(os.environ["LOSSES"] + os.environ.get("RANK", "0"), "w") as out:
+        json.dump({"losses": losses, "weights": weights_of(network).tolist()}, out)
+
+
+def test_two_processes_make_the_steps_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOSSES", str(tmp_path / "one"))
+    print_losses(50)
+    script = tmp_path / "script.py"
+    script.write_text(f"import sys\nsys.path.insert(0, {str(HERE)!r})\nfrom test_loop import print_losses\nprint_losses(50)\n")
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
+    launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0", str(script)]
+    done = subprocess.run(
+        launch,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LOSSES": str(tmp_path / "two"), "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    one, first, second = (json.loads((tmp_path / name).read_text()) for name in ("one0", "two0", "two1"))
+    assert len(one["losses"]) == 50
+    assert first["losses"] == pytest.approx(one["losses"], abs=1e-4)
+    assert first["weights"] == second["weights"]
+
+
+def test_a_network_without_an_encoder_and_an_unused_parameter_train() -> None:
+    class Odd(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.output, self.unused = WordEncoder(40, 4), torch.nn.Linear(4, 4), torch.nn.Linear(2, 2)
+
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return torch.as_tensor(self.output(self.words(ids, mask).sum(dim=1)))
+
+    _, examples = toy_training()
+    network = Odd()
+    before = network.unused.weight.detach().clone()
+    assert len(list(train(network, examples, loss, SETTINGS, Run()))) == 16
+    assert (network.unused.weight == before).all()

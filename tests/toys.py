@@ -1,0 +1,56 @@
+"""Small things that the tests of the neural models share: a corpus that can be learned, and a tiny encoder in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from polytag.corpus import Corpus
+
+torch.set_num_threads(1)  # for tensors as small as these, more threads only wait for one another
+
+LABELS = ("animals", "boats", "cities", "drinks")
+HINTS = {
+    "animals": ("cat", "dog", "horse"),
+    "boats": ("ferry", "canoe", "sail"),
+    "cities": ("paris", "oslo", "lima"),
+    "drinks": ("tea", "milk", "juice"),
+}
+FILLERS = ("the", "a", "of", "on", "and", "with", "some", "many", "new", "old", "red", "green", "blue", "big", "small")
+
+
+def toy_corpus(n: int, seed: int = 0, most: int = 12) -> Corpus:
+    """Documents whose labels can be read off single words, of different lengths."""
+    rng = np.random.default_rng(seed)
+    texts, labels = [], []
+    for _ in range(n):
+        own = [name for name in LABELS if rng.random() < 0.4] or [LABELS[int(rng.integers(4))]]
+        words = [str(rng.choice(HINTS[name])) for name in own] + rng.choice(FILLERS, int(rng.integers(1, most))).tolist()
+        texts.append(" ".join(str(word) for word in rng.permutation(words)))
+        labels.append(own)
+    return Corpus.of(texts, labels)
+
+
+def tiny_bert(folder: Path, *, layers: int = 2, hidden: int = 32) -> Path:
+    """A random BERT with a WordPiece tokeniser trained on toy documents, saved as Hugging Face folders are."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+    from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokeniser = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokeniser.normalizer = normalizers.BertNormalizer()
+    tokeniser.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokeniser.train_from_iterator(toy_corpus(200).texts, trainers.WordPieceTrainer(vocab_size=120, special_tokens=special))
+    tokeniser.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[(name, tokeniser.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    )
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    PreTrainedTokenizerFast(tokenizer_object=tokeniser, **names).save_pretrained(folder)
+    sizes = {"hidden_size": hidden, "intermediate_size": 2 * hidden, "num_attention_heads": 2, "num_hidden_layers": layers}
+    config = AutoConfig.for_model("bert", vocab_size=tokeniser.get_vocab_size(), max_position_embeddings=64, **sizes)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        AutoModel.from_config(config).save_pretrained(folder)
+    return folder
