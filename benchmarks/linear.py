@@ -45,7 +45,7 @@ ROWS = [
     Row("scikit-learn, balanced, tol 0.1", "sklearn", "balanced-dual-tol-0.1"),
     Row("LibMultiLabel 1vsrest", "libmultilabel", "1vsrest"),
     Row("LibMultiLabel 1vsrest, `-B 1`", "libmultilabel", "1vsrest-bias"),
-    Row("LibMultiLabel thresholding, `-B 1`", "libmultilabel", "thresholding", environment="libmultilabel-scipy114", slow=True),
+    Row("LibMultiLabel thresholding, `-B 1`", "libmultilabel", "thresholding", environment="libmultilabel-scipy113", slow=True),
     Row("LibMultiLabel cost-sensitive micro, `-B 1`", "libmultilabel", "cost-sensitive-micro", slow=True),
     Row("PECOS one-vs-all", "pecos", "flat"),
     Row("napkinXC BR", "napkinxc", "br"),

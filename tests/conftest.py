@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.labels import LabelSet
+
+# Networks as small as a test's are slower on several threads, on a busy machine twenty times so; read when torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# How long one example takes says nothing on a busy machine.
+settings.register_profile("polytag", deadline=None)
+settings.load_profile("polytag")
 
 WORDS = {
     "fishing": "trawler cod quota net herring harbour",
@@ -129,3 +139,12 @@ def polytag(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return Told(code, *capsys.readouterr())
 
     return command
+
+
+FAST = ("--set", "c=1", "--set", "ngrams=1")  # settings that make a training short
+
+
+def execute(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, as installed."""
+    command = [sys.executable, "-m", "polytag", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)

@@ -94,6 +94,12 @@ def test_lists_without_labels_are_refused(toy: Toy) -> None:
         Classifier().fit(["a", "b"], [["x"]])
 
 
+@pytest.mark.parametrize("model", ["br", "cc", "lp"])
+def test_texts_without_words_are_refused(model: str) -> None:
+    with pytest.raises(DataError, match="texts are empty"):
+        Classifier(model).fit(["", " ..."], [["x"], ["y"]])
+
+
 def test_one_string_is_not_a_list_of_texts(br: Classifier) -> None:
     for ask in (br.predict, br.scores):
         with pytest.raises(DataError, match="list of texts"):
@@ -161,7 +167,7 @@ def test_calibration_is_fitted_on_held_out_scores_too(stub: type[Stub]) -> None:
 def test_without_held_out_documents_zero_or_a_half_is_the_threshold(stub: type[Stub], caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         classifier = Classifier("stub", {"min_labels": 0}).fit(*LISTS)
-    assert "no held-out documents" in caplog.text
+    assert "thresholds" in caplog.text
     stub.table = np.array([[0.2, -0.3, 1.0], [-1.0, -2.0, -3.0]])
     assert classifier.predict(["0", "1"]) == [["c", "a"], []]
     stub.kind, stub.table = "probability", np.array([[0.2, 0.6, 0.49]])

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from polytag.classifier import Classifier
-from polytag.models.cnn import KimNetwork, TwoLayerNetwork
+from polytag.models.cnn import Filters, KimNetwork, TwoLayerNetwork
 from polytag.nn.encoders import WordEncoder
 from toys import toy_corpus
 
@@ -23,7 +23,8 @@ def padded(extra: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, ids > 0
 
 
-def array(tensor: torch.Tensor) -> NDArray[Any]:
+def array(tensor: torch.Tensor | None) -> NDArray[Any]:
+    assert tensor is not None
     return tensor.detach().numpy()
 
 
@@ -43,6 +44,7 @@ def test_kims_network_is_its_equation(extra: int) -> None:
     for document in DOCUMENTS:
         features: list[float] = []
         for part in network.filters:
+            assert isinstance(part, Filters)
             w, b = array(part.convolution.weight), array(part.convolution.bias)
             c = convolved(table[document], w, b)[: max(1, len(document) - w.shape[2] + 1)]
             features += c.max(axis=0).tolist()

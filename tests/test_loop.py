@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,10 +145,6 @@ def test_the_run_gets_curves_and_a_picture(tmp_path: Path) -> None:
 # -- checkpoints ------------------------------------------------------------------------------------------------------------
 
 
-class Killed(Exception):
-    """Stands for whatever ends a training."""
-
-
 def interrupted(folder: Path, after: int, settings: Settings, resume: bool) -> tuple[torch.nn.Module, list[Step]]:
     network, examples = toy_training(dropout=0.3)
     steps = []
@@ -185,53 +180,31 @@ def test_checkpoints_are_json_and_safetensors(tmp_path: Path) -> None:
     assert {path.suffix for path in files} == {".json", ".safetensors"}
 
 
-SCRIPT = """
-    import os, signal, sys
-    sys.path.insert(0, {here!r})
-    from test_loop import kill_training
-    kill_training(sys.argv[1], sys.argv[2] == "resume", int(sys.argv[3]))
-"""
-
-
-def kill_training(folder: str, resume: bool, kill_at: int) -> None:
-    """Train a model in this process, which kills itself at a step."""
-    model = Bert(
-        encoder="bilstm", embedding=8, hidden=6, layers=1, epochs=2, batch_size=8, head_rate=1e-2, checkpoint_seconds=0.0,
-        device="cpu", precision="fp32", encoder_dropout=0.2,
-    )  # fmt: skip
+def killable(folder: str | None, resume: bool = False, kill_at: int = 0) -> dict[str, bytes]:
+    """Train a model in this process, which kills itself after a checkpoint if it is told to; the weights."""
+    sizes = {"embedding": 8, "hidden": 6, "layers": 1, "epochs": 2, "batch_size": 8, "encoder_dropout": 0.2}
+    model = Bert(encoder="bilstm", head_rate=1e-2, checkpoint_seconds=0.0, device="cpu", precision="fp32", **sizes)  # type: ignore[arg-type]
     with Run(folder, resume=resume) as run:
         if kill_at:
-            real, count = run.save_stage, iter(range(10_000))
+            save, saved = run.save_stage, iter(range(1, 10_000))
 
-            def save_and_die(name: str, *rest: Any, **more: Any) -> None:
-                real(name, *rest, **more)
-                if "training" in name and next(count) == kill_at:
+            def save_and_die(name: str, state: Any, *, key: Any = None) -> None:
+                save(name, state, key=key)
+                if "training" in name and next(saved) == kill_at:
                     os.kill(os.getpid(), signal.SIGKILL)
 
             run.save_stage = save_and_die  # type: ignore[method-assign]
         model.fit(toy_corpus(60), toy_corpus(20, 1), run)
-    weights = {name: array.tobytes().hex() for name, array in model.state()["weights"].items()}
-    print(json.dumps(weights))
+    return {name: array.tobytes() for name, array in model.state()["weights"].items()}
 
 
 def test_a_real_sigkill_is_survived_to_the_bit(tmp_path: Path) -> None:
-    script = textwrap.dedent(SCRIPT).format(here=str(HERE))
-
-    def go(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
-
-    killed = go(str(tmp_path), "new", "9")
+    script = f"import sys; sys.path.insert(0, {str(HERE)!r}); import test_loop; test_loop.killable({str(tmp_path)!r}, kill_at=10)"
+    killed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    resumed = go(str(tmp_path), "resume", "0")
-    assert resumed.returncode == 0, resumed.stderr
+    resumed = killable(str(tmp_path), resume=True)
     assert any(event["event"] == "resumed" and event["step"] == 10 for event in read_log(tmp_path))
-    model = Bert(
-        encoder="bilstm", embedding=8, hidden=6, layers=1, epochs=2, batch_size=8, head_rate=1e-2,
-        device="cpu", precision="fp32", encoder_dropout=0.2,
-    )  # fmt: skip
-    model.fit(toy_corpus(60), toy_corpus(20, 1), Run())
-    expected = {name: array.tobytes().hex() for name, array in model.state()["weights"].items()}
-    assert json.loads(resumed.stdout) == expected
+    assert resumed == killable(None)
 
 
 # -- processes --------------------------------------------------------------------------------------------------------------

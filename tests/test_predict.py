@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import WORDS, Command, Toy
 
+from conftest import WORDS, Command, Toy
 from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError, DataError
@@ -57,7 +57,7 @@ def test_memory_does_not_grow_with_the_file_and_the_order_is_kept(run_folder: Pa
     few, whole, out = tmp_path / "few.jsonl", tmp_path / "many.jsonl", tmp_path / "out.jsonl"
     many(few, 5_000)
     many(whole, 50_000)
-    command = [sys.executable, "-c", MEASURE, run_folder, few, whole, out]
+    command = [sys.executable, "-c", MEASURE, *map(str, (run_folder, few, whole, out))]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     before, after = (int(size) / 1024 for size in done.stdout.split())
     print(f"{before:.1f} MiB for 5,000 documents, {after:.1f} MiB for 50,000")
@@ -149,7 +149,9 @@ def test_plain_text_and_tables(polytag: Command, run_folder: Path, tmp_path: Pat
     rows = [json.loads(line) for line in polytag("predict", run_folder, tmp_path / "in.txt").out.splitlines()]
     assert [row["id"] for row in rows] == ["1", "2", "3"] and rows[0]["labels"] == ["fishing"] and rows[2]["labels"] == ["music"]
     (tmp_path / "in.csv").write_text("nr,head,body\na,trawler,cod net\nb,violin,chord melody\n")
-    rows = [json.loads(line) for line in polytag("predict", run_folder, tmp_path / "in.csv", "--text", "head,body").out.splitlines()]
+    rows = [
+        json.loads(line) for line in polytag("predict", run_folder, tmp_path / "in.csv", "--text", "head,body").out.splitlines()
+    ]
     assert [row["labels"] for row in rows] == [["fishing"], ["music"]]
 
 

@@ -13,7 +13,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "sklearn": ("scikit-learn==1.9.1",),
     "libmultilabel": ("libmultilabel==0.10.0",),
     # train_thresholding relies on a sum over a third axis that newer scipy refuses
-    "libmultilabel-scipy114": ("libmultilabel==0.10.0", "scipy==1.14.1"),
+    "libmultilabel-scipy113": ("libmultilabel==0.10.0", "scipy==1.13.1"),
     "pecos": ("libpecos==1.2.8",),
     "omikuji": ("omikuji==0.5.2", "numpy", "scipy"),
     "napkinxc": ("napkinxc==0.7.2",),

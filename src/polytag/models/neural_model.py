@@ -87,6 +87,7 @@ class NeuralModel(Model):
     smoothing: float = param(0.0, "how far targets are pulled towards one half", minimum=0, maximum=0.5)
     prior_bias: bool = param(True, "whether the output's bias starts at the labels' log-odds")
     device: str = param("auto", "where to compute", choices=DEVICES)
+    graphs: bool = param(True, "whether training steps are captured as CUDA graphs where that is possible")
     pad_multiple: int = param(1, "batches are padded to a multiple of so many tokens", minimum=1)
     log_every: int = param(50, "steps between losses in the log", minimum=1)
     checkpoint_seconds: float = param(60.0, "seconds between checkpoints", minimum=0)

@@ -25,6 +25,8 @@ class Encoder(nn.Module, ABC):
     """``forward(ids, mask)``, both (batch, length), gives states (batch, length, hidden)."""
 
     hidden: int
+    capturable: bool = True
+    """Whether it never asks the host anything, so that a step can be captured as a CUDA graph."""
     positions: int = 0
     """The most tokens it can read at once; 0 for any number."""
 
@@ -83,6 +85,8 @@ class WordEncoder(Encoder):
 
 class BiLSTM(Encoder):
     """Words read in both directions; a state is both directions' outputs joined (SGM, eq. 1-3)."""
+
+    capturable = False
 
     def __init__(self, vocabulary: int, embedding: int, hidden: int, layers: int, dropout: float) -> None:
         """Make the table and the layers; ``hidden`` is the size of one direction."""

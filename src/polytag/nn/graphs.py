@@ -6,8 +6,9 @@ as one launch. Random numbers, learning rates and Adam's step counts live on the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -15,7 +16,10 @@ from torch import Tensor
 from polytag.nn.step import EagerStep, Rows
 
 _WARM = 3  # eager steps before the first capture: libraries choose their kernels, and AdamW makes its moments
+_AGAIN = 2  # times that a shape is seen before it is captured: the last batch of an epoch may never come again
 _MOST = 64  # shapes that are captured; rarer ones stay eager
+
+_Shape: TypeAlias = tuple[tuple[int, int, int, float], ...]
 
 
 class _Captured(NamedTuple):
@@ -33,19 +37,19 @@ class GraphStep:
         """Wrap a step on one GPU; its optimiser must be capturable."""
         self.eager = eager
         self.parameters, self.scaler = eager.parameters, eager.scaler
-        self.captured: dict[tuple[tuple[int, int, int, float], ...], _Captured] = {}
-        self.seen = 0
+        self.captured: dict[_Shape, _Captured] = {}
+        self.seen: Counter[_Shape] = Counter()
         self.pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, parts: Sequence[Rows]) -> Tensor:
         """Make the step; the loss stays on the device."""
-        self.seen += 1
-        key = tuple((len(part.rows), part.length, part.windows, part.weight) for part in parts)
-        found = self.captured.get(key)
+        shape = tuple((len(part.rows), part.length, part.windows, part.weight) for part in parts)
+        found = self.captured.get(shape)
         if found is None:
-            if self.seen <= _WARM or len(self.captured) >= _MOST:
+            self.seen[shape] += 1
+            if self.seen.total() <= _WARM or self.seen[shape] < _AGAIN or len(self.captured) >= _MOST:
                 return self.eager(parts)
-            found = self.captured[key] = self._capture(parts)
+            found = self.captured[shape] = self._capture(parts)
         for mine, part in zip(found.parts, parts, strict=True):
             mine.rows.copy_(part.rows)
         found.graph.replay()

@@ -25,13 +25,15 @@ from polytag.nn import checkpoint
 from polytag.nn.batch import Documents, Layout, TokenArrays, batches
 from polytag.nn.curves import Curves
 from polytag.nn.devices import pick_precision
+from polytag.nn.graphs import GraphStep
 from polytag.nn.optimiser import Settings, make_optimiser, rate_factor, set_rates
 from polytag.nn.processes import Processes
-from polytag.nn.step import EagerStep, Loss, Part
+from polytag.nn.step import EagerStep, Loss, Rows
 
 if TYPE_CHECKING:
     from polytag.run import Run
 
+_GRAPH_LENGTH = 32  # padded lengths of captured steps are multiples of this, so that there are few of them
 _CHEAP = 10  # a checkpoint at an epoch's end waits until ten times the time that the last one took has passed
 
 
@@ -114,10 +116,13 @@ class _Training:
         encoder = getattr(network, "encoder", None)
         if encoder is not None:
             encoder.freeze(settings.frozen_layers)
-        self.data = Documents(examples.tokens, examples.layout, device, examples.truth, settings.pad_multiple)
-        self.optimiser = make_optimiser(network, settings, device)
         dtype = pick_precision(settings.precision, device)
-        self.make_step = EagerStep(network, loss, self.optimiser, self.processes, clip=settings.clip, dtype=dtype)
+        capture = self._captures(dtype)
+        multiple = max(settings.pad_multiple, _GRAPH_LENGTH) if capture else settings.pad_multiple
+        self.data = Documents(examples.tokens, examples.layout, device, examples.truth, multiple)
+        self.optimiser = make_optimiser(network, settings, device)
+        eager = EagerStep(network, loss, self.data, self.optimiser, self.processes, clip=settings.clip, dtype=dtype)
+        self.make_step: EagerStep | GraphStep = GraphStep(eager) if capture else eager
         self.curves = Curves(
             run, goal.metric if goal else "", settings.log_every, tensorboard=settings.tensorboard and self.processes.first
         )
@@ -130,6 +135,12 @@ class _Training:
         keeps = run.folder is not None
         self.key = {"settings": _shaping(settings), "examples": examples.key()} if keeps else {}
         self.saved_at, self.saving_took = time.monotonic(), 0.0
+
+    def _captures(self, dtype: torch.dtype | None) -> bool:
+        """Whether steps are captured as CUDA graphs: on one GPU, where nothing in the network asks the host."""
+        able = all(getattr(module, "capturable", True) for module in self.network.modules())
+        alone = self.processes.device.type == "cuda" and self.processes.count == 1
+        return self.settings.graphs and alone and able and dtype is not torch.float16
 
     @property
     def done(self) -> bool:
@@ -172,13 +183,13 @@ class _Training:
         self.curves.add_loss(self.step, self.epoch, loss, rate)
         return loss
 
-    def _part(self, batch: NDArray[Any], rows: Tensor, total: int) -> Part:
+    def _part(self, batch: NDArray[Any], rows: Tensor, total: int) -> Rows:
         """The rows of a batch that this process takes, weighted so that the mean over processes is the mean over documents."""
         rank, count = self.processes.rank, self.processes.count
         length, windows = self.data.shape(batch)
         mine = rows[rank::count] if rank < len(batch) else rows[:1]  # a process without rows still takes part, with no weight
         share = len(mine) if rank < len(batch) else 0
-        return Part(self.data.batch(mine, length, windows), count * share / total)
+        return Rows(mine, length, windows, count * share / total)
 
     def _measure(self, epoch: int, epoch_ends: bool) -> float | None:
         """Look at validation documents where it is time to, and keep the weights if they are the best so far."""

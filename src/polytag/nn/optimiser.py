@@ -37,6 +37,7 @@ class Settings:
     log_every: int = 50
     checkpoint_seconds: float = 60.0
     pad_multiple: int = 1
+    graphs: bool = True
     device: str = "auto"
     tensorboard: bool = False
     seed: int = 0

@@ -1,4 +1,4 @@
-"""One optimiser step: forward, backward, averaging, clipping, update. Nothing here waits for the device."""
+"""One optimiser step: gathering the batch, forward, backward, averaging, clipping, update. Nothing here waits for the device."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from polytag.nn.batch import Batch
+from polytag.nn.batch import Batch, Documents
 from polytag.nn.devices import autocast
 from polytag.nn.processes import Processes
 
 Loss = Callable[[nn.Module, Batch], Tensor]
 
 
-class Part(NamedTuple):
-    """A batch and the weight of its mean loss in the step."""
+class Rows(NamedTuple):
+    """A batch to gather: documents (on the device), padded length, windows, and the weight of its mean loss in the step."""
 
-    batch: Batch
+    rows: Tensor
+    length: int
+    windows: int
     weight: float
 
 
@@ -29,6 +31,7 @@ class EagerStep:
         self,
         network: nn.Module,
         loss: Loss,
+        data: Documents,
         optimiser: torch.optim.Optimizer,
         processes: Processes,
         *,
@@ -36,16 +39,17 @@ class EagerStep:
         dtype: torch.dtype | None = None,
     ) -> None:
         """Take everything that stays the same from step to step; ``dtype`` is that of the matrix products."""
-        self.network, self.loss, self.optimiser, self.processes = network, loss, optimiser, processes
+        self.network, self.loss, self.data, self.optimiser, self.processes = network, loss, data, optimiser, processes
         self.clip, self.dtype = clip, dtype
         self.parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
         self.scaler = torch.amp.GradScaler(processes.device.type, enabled=dtype is torch.float16)
 
-    def __call__(self, parts: Sequence[Part]) -> Tensor:
+    def __call__(self, parts: Sequence[Rows]) -> Tensor:
         """Make the step; the loss, weighted over the parts and the processes, stays on the device."""
         self.optimiser.zero_grad(set_to_none=True)
         total = torch.zeros((), device=self.processes.device)
-        for batch, weight in parts:
+        for rows, length, windows, weight in parts:
+            batch = self.data.batch(rows, length, windows)
             with autocast(self.processes.device, self.dtype):
                 loss = self.loss(self.network, batch) * weight
             self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
