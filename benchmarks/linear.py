@@ -38,7 +38,7 @@ class Row:
 
 ROWS = [
     Row("polytag br", "polytag", "br"),
-    Row("polytag br, balanced", "polytag", "br-balanced"),
+    Row("polytag br, complete", "polytag", "br-complete"),
     Row("scikit-learn OvR LinearSVC", "sklearn", "default"),
     Row("scikit-learn, balanced", "sklearn", "balanced"),
     Row("scikit-learn, tol 0.1", "sklearn", "dual-tol-0.1"),

@@ -1,10 +1,10 @@
-"""Train models with given settings on a corpus and measure them: on validation while settings are chosen, on test once they are frozen.
+"""Train models with given settings and measure them: on validation while settings are chosen, on test once they are frozen.
 
     python benchmarks/neural.py --data DIR --jobs JOBS.json --parallel 6 --out FILE [--test]
 
-JOBS.json is a list of ``{"name": ..., "corpus": "reuters", "model": "bert", "options": {...}, "seeds": [0, 1, 2]}``. Jobs run side by
-side, one process each. Validation numbers are those of the decision fitted there, and cross-fitted (thresholds from the other four
-fifths); test numbers come from the same classifier, with nothing chosen on test.
+JOBS.json is a list of ``{"name": ..., "corpus": "reuters", "model": "bert", "options": {...}, "seeds": [0, 1, 2]}``. Jobs run
+side by side, one process each. Validation numbers are those of the decision fitted there, and cross-fitted (thresholds from the
+other four fifths); test numbers come from the same classifier, with nothing chosen on test.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-KEPT = ("micro_f1", "macro_f1", "subset_accuracy", "hamming_loss", "samples_f1", "p@1", "p@3", "p@5", "ndcg@5", "calibration_error")
+KEPT = ("micro_f1", "macro_f1", "subset_accuracy", "p@1", "p@3", "p@5", "hamming_loss", "samples_f1", "calibration_error")
 
 
 def run_one(data: Path, job: dict[str, Any], seed: int, test: bool) -> dict[str, Any]:
@@ -56,7 +56,8 @@ def summary(rows: list[dict[str, Any]], part: str) -> dict[str, list[float]]:
     import numpy as np
 
     found = [row[part] for row in rows if part in row]
-    return {key: [float(np.mean([r[key] for r in found])), float(np.std([r[key] for r in found]))] for key in found[0]} if found else {}
+    keys = found[0] if found else {}
+    return {key: [float(np.mean([r[key] for r in found])), float(np.std([r[key] for r in found]))] for key in keys}
 
 
 def main() -> None:
@@ -89,7 +90,7 @@ def _print(job: dict[str, Any]) -> None:
     seconds = [round(row["train_seconds"]) for row in job["rows"] if "error" not in row]
     for part, found in job["summary"].items():
         if found:
-            words = " ".join(f"{key}={mean:.4f}±{spread:.4f}" for key, (mean, spread) in found.items() if key in KEPT[:3] or key == "p@1")
+            words = " ".join(f"{key}={found[key][0]:.4f}±{found[key][1]:.4f}" for key in KEPT[:4])
             print(f"{job['name']} {part} {words}", "cross", [round(v, 4) for v in crossed], "s", seconds, flush=True)
     for error in errors:
         print(job["name"], "ERROR", error, flush=True)

@@ -2,8 +2,8 @@
 
     python benchmarks/training_speed.py --data DIR --encoder FOLDER --out benchmarks/results/training_speed.json
 
-Same encoder, same 12,800 documents of aapd, batch 32, at most 320 tokens, bf16, fused AdamW, the optimiser step included. Every loop
-runs once to warm up; documents per second count from there on.
+Same encoder, same 12,800 documents of aapd, batch 32, at most 320 tokens, bf16, fused AdamW, the optimiser step included. Every
+loop makes one epoch to warm up; documents per second count from there on.
 """
 
 from __future__ import annotations
@@ -63,7 +63,13 @@ def ours(corpus: Corpus, encoder: str, batch_size: int, epochs: int, graphs: boo
 
 def trainer(corpus: Corpus, encoder: str, batch_size: int, epochs: int, grouped: bool, workers: int) -> dict[str, Any]:
     """The Hugging Face Trainer on the same documents, tokenised before the clock starts."""
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments
+    from transformers import (
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        DataCollatorWithPadding,
+        Trainer,
+        TrainingArguments,
+    )
     from transformers.trainer_callback import TrainerCallback
 
     tokenizer = AutoTokenizer.from_pretrained(encoder)

@@ -1,28 +1,41 @@
-"""Polytag: binary relevance's solver on the matrix that everyone gets; numba compiles before the clock starts."""
+"""Polytag: binary relevance on the matrix that everyone gets; numba compiles before the clock starts."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from peers.worker import above, main
-from polytag.linear.svm import Problem, Solver, train_separators
+from polytag.calibration import Platt
+from polytag.corpus import Corpus
+from polytag.decision import Decision
+from polytag.labels import LabelSet
+from polytag.linear.svm import Problem, Separators, train_separators
+from polytag.models.binary_relevance import BinaryRelevance
+from polytag.run import Run
+from polytag.scores import Scores
 
-BALANCE = {"br": 0.0, "br-balanced": 1.0}
-PRUNE = 0.0
+
+class Trained(NamedTuple):
+    """Separators, and for the complete model what turns margins into label sets."""
+
+    separators: Separators
+    calibration: Platt | None
+    decision: Decision | None
+    labels: LabelSet
 
 
 class Polytag:
-    """One separator per label: L2-regularised squared hinge in the dual, bias 1."""
+    """``br`` trains the separators at C = 1; ``br-complete`` is all of the default: C and thresholds from out-of-fold scores."""
 
     packages = ("polytag", "numba", "numpy", "scipy")
 
     def compile(self, variant: str, threads: int) -> None:
         """Train and predict on a tiny problem of the real types: all that numba compiles is compiled here."""
-        x = sparse.csr_matrix(np.eye(8, 5, dtype=np.float32))
-        y = sparse.csr_matrix(np.eye(8, 3, dtype=np.float32))
+        x = sparse.csr_matrix(np.eye(12, 5, dtype=np.float32) + np.eye(12, 5, k=-6, dtype=np.float32))
+        y = sparse.csr_matrix(np.eye(12, 3, dtype=np.float32) + np.eye(12, 3, k=-6, dtype=np.float32))
         model = self.ready(self.train(variant, self.features(x), self.targets(y), threads))
         self.decide(model, self.features(x), threads)
         self.scores(model, self.features(x), threads)
@@ -35,23 +48,39 @@ class Polytag:
         """The package's own sparse type."""
         return sparse.csr_array(y)
 
-    def train(self, variant: str, x: Any, y: Any, threads: int) -> Any:
+    def train(self, variant: str, x: Any, y: Any, threads: int) -> Trained:
         """All of it is timed, the preparation of the problem included."""
-        solver = Solver(balance=BALANCE[variant], prune=PRUNE)
-        return train_separators(Problem(x, y), [1.0], solver)[0]
+        model, problem = BinaryRelevance(), Problem(x, y)
+        labels = LabelSet(str(number) for number in range(y.shape[1]))
+        if variant == "br":
+            return Trained(train_separators(problem, [1.0], model.solver())[0], None, None, labels)
+        documents = [""] * x.shape[0]
+        corpus = Corpus(documents, documents, labels, y)
+        parts = corpus.folds(model.folds)
+        chosen = model._strength(problem, corpus, parts, Run())
+        held = model._out_of_fold(problem, corpus, parts, chosen, Run())
+        assert held is not None
+        calibration = Platt.fit(held.scores, held.truth)
+        decision = Decision(min_labels=int(np.diff(y.indptr).min()))
+        decision.fit(calibration.apply(held.scores), held.truth, labels)
+        return Trained(train_separators(problem, [chosen], model.solver())[0], calibration, decision, labels)
 
-    def ready(self, model: Any) -> Any:
-        """Lay the weights out in blocks, as loading a saved model does."""
-        _ = model.blocks
+    def ready(self, model: Trained) -> Trained:
+        """Lay the weights out in blocks, as the first prediction of a loaded model does."""
+        _ = model.separators.blocks
         return model
 
-    def decide(self, model: Any, x: Any, threads: int) -> sparse.csr_matrix:
-        """Margins above zero."""
-        return above(model.all(x), 0.0)
+    def decide(self, model: Trained, x: Any, threads: int) -> Any:
+        """Margins above zero, or the decision that was fitted."""
+        margins = model.separators.all(x)
+        if model.calibration is None or model.decision is None:
+            return above(margins, 0.0)
+        scores = model.calibration.apply(Scores.full(margins, model.labels.names, "margin"))
+        return model.decision.decide(scores, model.labels)
 
-    def scores(self, model: Any, x: Any, threads: int) -> Any:
+    def scores(self, model: Trained, x: Any, threads: int) -> Any:
         """Margins."""
-        return model.all(x)
+        return model.separators.all(x)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from scipy.sparse import csr_array
 from polytag.calibration import entries_in, logit
 from polytag.scores import Kind, Scores
 
+_LOWEST = 0.05  # an F1 below which the search for thresholds does not look
+
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _apply(indptr: Any, indices: Any, data: Any, limits: Any, least: int, keep: Any) -> None:
@@ -30,6 +32,62 @@ def _apply(indptr: Any, indices: Any, data: Any, limits: Any, least: int, keep: 
                 if keep[p] < 2 and (best < 0 or data[p] > data[best]):
                     best = p
             keep[best] = 2  # taken as one of the best, whatever the limit says
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _sink(heap: Any, x: Any, at: int, size: int) -> None:
+    """Let the entry at the top of a heap's part sink until the smallest value stands there again."""
+    moved = heap[at]
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and x[heap[child + 1]] < x[heap[child]]:
+            child += 1
+        if x[heap[child]] >= x[moved]:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = moved
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _best_in_order(places: Any, x: Any, heap: Any) -> None:
+    """Fill the heap with the best of these places, in falling order: a heap of the best so far, the worst of them on top."""
+    size = len(heap)
+    heap[:] = places[:size]
+    for at in range(size // 2 - 1, -1, -1):
+        _sink(heap, x, at, size)
+    for p in places[size:]:
+        if x[p] > x[heap[0]]:
+            heap[0] = p
+            _sink(heap, x, 0, size)
+    for last in range(size - 1, 0, -1):  # the worst goes to the end, then the next one before it
+        heap[0], heap[last] = heap[last], heap[0]
+        _sink(heap, x, 0, last)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _falling(labels: Any, x: Any, used: Any, most: Any) -> Any:
+    """The used entries label by label: of each label at most its ``most`` best ones, in falling order."""
+    ends = np.zeros(len(most) + 1, dtype=np.int64)
+    for p in range(len(labels)):
+        if used[p]:
+            ends[labels[p] + 1] += 1
+    for label in range(len(most)):
+        ends[label + 1] += ends[label]
+    at = ends[:-1].copy()
+    places = np.empty(ends[-1], dtype=np.int64)
+    for p in range(len(labels)):
+        if used[p]:
+            places[at[labels[p]]] = p
+            at[labels[p]] += 1
+    out = np.empty(ends[-1], dtype=np.int64)
+    count = 0
+    for label in range(len(most)):
+        size = min(most[label], ends[label + 1] - ends[label])
+        if size > 0:
+            _best_in_order(places[ends[label] : ends[label + 1]], x, out[count : count + size])
+            count += size
+    return out[:count]
 
 
 def _marks(scores: Scores, limits: NDArray[np.float32], least: int) -> NDArray[np.uint8]:
@@ -67,12 +125,7 @@ def common(scores: Scores, truth: csr_array, metric: str, least: int) -> NDArray
     if metric == "macro_f1":
         return _back(scores.kind, np.array([_best_for_labels(scores, truth, least)]))
     x, hit, free = _entries(scores, truth, least)
-    order = np.argsort(-x[free], kind="stable")
-    x, gained = x[free][order], np.concatenate([[0], np.cumsum(hit[free][order])])
-    forced = ~free
-    found = hit[forced].sum() + gained
-    taken = forced.sum() + np.arange(len(x) + 1)
-    return _back(scores.kind, np.array([_cut(x, int(np.argmax(_possible(x, 2 * found / np.maximum(1, taken + truth.nnz)))))]))
+    return _back(scores.kind, np.array([_best_for_all(x[free], hit[free], hit[~free], truth.nnz)[0]]))
 
 
 class Evidence(NamedTuple):
@@ -92,20 +145,23 @@ class Evidence(NamedTuple):
 def evidence(scores: Scores, truth: csr_array, metric: str, least: int) -> Evidence:
     """Look for the common threshold and for every label's own."""
     n_labels = int(truth.shape[1])
-    base = float(_forward(scores.kind, common(scores, truth, metric, least))[0])
     x, hit, free = _entries(scores, truth, least)
-    labels = scores.matrix.indices
     positives = np.bincount(truth.indices, minlength=n_labels).astype(np.float64)
+    if metric == "micro_f1":
+        base, reached = _best_for_all(x[free], hit[free], hit[~free], truth.nnz)
+    else:
+        base, reached = float(_forward(scores.kind, common(scores, truth, metric, least))[0]), _LOWEST
     own = np.full(n_labels, base)
-    order = np.lexsort((-x, labels))
-    if metric != "macro_f1":
-        order = order[free[order]]
+    used = np.ones_like(free) if metric == "macro_f1" else free
+    # more than 2 / F entries for each true one cannot pay: even if all true ones are among them, F would be lower
+    most = np.ceil(positives * 2 / max(reached, _LOWEST)).astype(np.int64) + 2
+    order = _falling(scores.matrix.indices, x, used, most)
     if len(order):
-        groups = _Groups(labels[order], x[order], hit[order])
+        groups = _Groups(scores.matrix.indices[order], x[order], hit[order])
         if metric == "macro_f1":
             own[groups.labels] = groups.best(lambda g: 2 * g.found / np.maximum(1, g.taken + positives[g.owner]))
         else:
-            own[groups.labels] = _best_together(groups, hit, free, truth.nnz)
+            own[groups.labels] = _best_together(groups, hit[~free], truth.nnz, reached)
     return Evidence(base, own, positives, scores.kind)
 
 
@@ -141,16 +197,34 @@ class _Groups:
         return np.where(top > 0, cuts, self.x[self.first] + 1.0)
 
 
-def _best_together(groups: _Groups, hit: NDArray[Any], free: NDArray[Any], total: int) -> NDArray[np.float64]:
+def _best_for_all(x: NDArray[Any], hit: NDArray[Any], always: NDArray[Any], total: int) -> tuple[float, float]:
+    """The threshold with the highest micro-F1, and that F1; ``always`` says whether the entries taken in any case are true."""
+    if len(x) > 4 * total:
+        bar = np.partition(x, len(x) - max(1, total))[len(x) - max(1, total)]
+        taken = x >= bar
+        reached = 2 * (always.sum() + hit[taken].sum()) / max(1, len(always) + taken.sum() + total)
+        most = int(total * (2 / max(reached, _LOWEST) - 1)) + 2  # with more entries F1 is lower, however true they are
+        if most < len(x):
+            keep = x >= np.partition(x, len(x) - most)[len(x) - most]
+            x, hit = x[keep], hit[keep]
+    order = np.argsort(-x, kind="stable")
+    x = x[order]
+    found = always.sum() + np.concatenate([[0], np.cumsum(hit[order])])
+    taken = len(always) + np.arange(len(x) + 1)
+    values = _possible(x, 2 * found / np.maximum(1, taken + total))
+    best = int(np.argmax(values))
+    return _cut(x, best), float(values[best])
+
+
+def _best_together(groups: _Groups, always: NDArray[Any], total: int, reached: float) -> NDArray[np.float64]:
     """Thresholds of all labels that maximise micro-F1 together (Dinkelbach: an entry pays if it is right more often than F/2)."""
-    forced_hits, forced = hit[~free].sum(), (~free).sum()
-    score = 0.5
+    score = reached
     cuts = np.empty(0)
     for _ in range(20):
         half = score / 2
         cuts = groups.best(lambda g, half=half: g.found - half * g.taken)
         at = groups.chosen[groups.chosen >= 0]
-        new = 2 * (forced_hits + groups.found[at].sum()) / max(1, forced + groups.taken[at].sum() + total)
+        new = 2 * (always.sum() + groups.found[at].sum()) / max(1, len(always) + groups.taken[at].sum() + total)
         if abs(new - score) < 1e-9:
             break
         score = new

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.decision import METRICS, Decision
+from polytag.labels import LabelSet
 from polytag.linear.svm import Problem, Separators, Solver
 from polytag.models.model import HeldOut, Model, State, param
 from polytag.scores import Scores
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 Fold: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 Folds: TypeAlias = list[Fold]
 _FEWEST = 100  # documents below which comparing n-grams says nothing
+_SEARCHED = 160  # labels on which n-grams and C are compared
 CANDIDATES = 50  # labels per document that held-out scores keep; thresholds need no more
 
 
@@ -59,7 +62,8 @@ class LinearModel(Model):
         texts = prepare(corpus.texts, self.preprocess, self.max_words)
         parts = corpus.folds(self.folds, seed=self.seed) if len(corpus) >= 2 * self.folds else []
         problem = self._features(texts, corpus, parts, run)
-        held, chosen = self._out_of_fold(problem, corpus, parts, run)
+        chosen = self._strength(problem, corpus, parts, run)
+        held = self._out_of_fold(problem, corpus, parts, chosen, run)
         run.log("final", {"c": chosen, "documents": len(corpus), "features": len(self.tfidf.keys)})
         self.trained = self._train(problem, [chosen], None)[0]
         self.labels = corpus.labels
@@ -74,51 +78,57 @@ class LinearModel(Model):
             problem = Problem(tfidf.transform(texts), corpus.truth)
             value = 0.0
             if len(lengths) > 1:
-                scores = self._fold_scores(problem, corpus, parts[0], [sorted(self.c)[len(self.c) // 2]])[0]
-                value = self._value(scores, corpus, parts[0][1])
+                value = self._values(problem, corpus, parts[0], [sorted(self.c)[len(self.c) // 2]])[0]
                 run.log("ngrams", {"ngrams": length, "features": len(tfidf.keys), self.optimise: value})
             if value > best:
                 best, found, self.tfidf = value, problem, tfidf
         assert found is not None
         return found
 
-    def _out_of_fold(self, problem: Problem, corpus: Corpus, parts: Folds, run: Run) -> tuple[HeldOut | None, float]:
-        """The C that decides best on the first held-out part, and with it the scores of all parts."""
-        strengths = sorted(self.c)
+    def _strength(self, problem: Problem, corpus: Corpus, parts: Folds, run: Run) -> float:
+        """The C that decides best on the first held-out part."""
+        strengths = sorted(set(self.c))
+        if len(strengths) == 1 or not parts:
+            return strengths[len(strengths) // 2]
+        values = run.stage("strength", partial(self._values_state, problem, corpus, parts[0], strengths))["values"]
+        run.log("strength", {"c": strengths, self.optimise: values})
+        return strengths[int(np.argmax(values))]
+
+    def _values_state(self, problem: Problem, corpus: Corpus, part: Fold, strengths: list[float]) -> State:
+        return {"values": self._values(problem, corpus, part, strengths)}
+
+    def _values(self, problem: Problem, corpus: Corpus, part: Fold, strengths: list[float]) -> list[float]:
+        """What one threshold (or the model's own sets) makes of a held-out part, for each strength; some labels will do."""
+        few = _sample_of_labels(corpus)
+        scored = self._fold_scores(Problem(problem.features, few.truth), few, part, strengths)
+        truth = few.truth[part[1]]
+        least = int(np.diff(few.truth.indptr).min())
+        values = []
+        for scores in scored:
+            rule = "decoded" if scores.decoded is not None else "threshold"
+            decision = Decision(rule, self.optimise, min_labels=least).fit(scores, truth, few.labels)
+            values.append(METRICS[self.optimise](truth, decision.decide(scores, few.labels)))
+        return values
+
+    def _out_of_fold(self, problem: Problem, corpus: Corpus, parts: Folds, chosen: float, run: Run) -> HeldOut | None:
+        """The scores of every document by a model that did not see it."""
         if not parts:
-            return None, strengths[len(strengths) // 2]
-        chosen = strengths[0]
-        scored: list[Scores] = []
+            return None
+        scored = []
         for number, part in enumerate(run.track(parts, "out-of-fold scores"), start=1):
-            tried = strengths if number == 1 else [chosen]
+            make = partial(self._fold_state, problem, corpus, part, chosen)
+            state = run.stage(f"fold{number}", make, key={"c": chosen})
+            scored.append(Scores.from_state(state, corpus.labels.names))
+        return HeldOut(problem.truth[np.concatenate([held for _, held in parts])], Scores.stack(scored))
 
-            def fold(part: Fold = part, tried: list[float] = tried) -> State:
-                return {str(c): scores.state() for c, scores in enumerate(self._fold_scores(problem, corpus, part, tried))}
-
-            state = run.stage(f"fold{number}", fold)
-            found = [Scores.from_state(state[str(c)], corpus.labels.names) for c in range(len(tried))]
-            values = [self._value(scores, corpus, part[1]) for scores in found] if len(found) > 1 else [0.0]
-            best = int(np.argmax(values))
-            chosen = tried[best]
-            scored.append(found[best])
-            if number == 1:
-                run.log("strength", {"c": strengths, self.optimise: values})
-        truth = problem.truth[np.concatenate([held for _, held in parts])]
-        return HeldOut(truth, Scores.stack(scored)), chosen
+    def _fold_state(self, problem: Problem, corpus: Corpus, part: Fold, strength: float) -> State:
+        return self._fold_scores(problem, corpus, part, [strength])[0].state()
 
     def _fold_scores(self, problem: Problem, corpus: Corpus, part: Fold, strengths: list[float]) -> list[Scores]:
         """Scores of a part's held-out documents, once for each strength."""
         held = problem.features[part[1]]
         trained = self._train(problem, strengths, part[0])
         return [self._score(one, held, corpus.labels.names, CANDIDATES) for one in trained]
-
-    def _value(self, scores: Scores, corpus: Corpus, held: NDArray[Any]) -> float:
-        """What one threshold (or the model's own sets) makes of these scores."""
-        truth = corpus.truth[held]
-        least = int(np.diff(corpus.truth.indptr).min())
-        rule = "decoded" if scores.decoded is not None else "threshold"
-        decision = Decision(rule, self.optimise, min_labels=least).fit(scores, truth, corpus.labels)
-        return METRICS[self.optimise](truth, decision.decide(scores, corpus.labels))
 
     def _vocabulary(self, ngrams: int) -> Tfidf:
         return Tfidf(ngrams, self.min_df, self.max_features, self.lowercase, self.sublinear)
@@ -158,3 +168,14 @@ class LinearModel(Model):
     @abstractmethod
     def _trained_from(self, state: State) -> Any:
         """What ``_train`` returned, from its state."""
+
+
+def _sample_of_labels(corpus: Corpus) -> Corpus:
+    """The corpus with at most ``_SEARCHED`` of its labels, frequent and rare ones alike."""
+    if len(corpus.labels) <= _SEARCHED:
+        return corpus
+    order = corpus.labels.frequency_order(corpus.truth)
+    chosen = np.sort(order[:: -(-len(order) // _SEARCHED)])
+    truth = csr_array(corpus.truth[:, chosen])
+    truth.sort_indices()
+    return replace(corpus, labels=LabelSet(corpus.labels[int(j)] for j in chosen), truth=truth)
