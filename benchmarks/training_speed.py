@@ -117,12 +117,12 @@ def main() -> None:
     folder = told.data / "aapd"
     corpus = Corpus.read(folder / "train.jsonl.xz", labels=folder / "labels.jsonl").subset(range(told.documents))
     rows: dict[str, Any] = {}
+    rows["trainer grouped, 4 workers 32"] = trainer(corpus, told.encoder, 32, told.epochs, True, 4)
     for size in (32, 256):
         for graphs in (False, True):
             name = f"polytag {'graphs' if graphs else 'eager'} {size}"
             rows[name] = ours(corpus, told.encoder, size, told.epochs, graphs)
             print(name, {key: value for key, value in rows[name].items() if key != "losses"}, flush=True)
-    rows["trainer grouped, 4 workers 32"] = trainer(corpus, told.encoder, 32, told.epochs, True, 4)
     eager, graphs = (np.array(rows[f"polytag {kind} 32"].pop("losses")) for kind in ("eager", "graphs"))
     for row in rows.values():
         row.pop("losses", None)

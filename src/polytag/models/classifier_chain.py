@@ -13,8 +13,8 @@ from scipy.sparse import csr_array
 from polytag.labels import indicator
 from polytag.linear.kernels import run_chain
 from polytag.linear.svm import Problem, Separators, train_separators
-from polytag.models.linear_model import LinearModel
 from polytag.models.model import State, param
+from polytag.models.tfidf_model import TfidfModel
 from polytag.scores import Scores
 
 ORDERS = ("frequency", "given", "random")
@@ -34,7 +34,7 @@ class Chain:
 
 
 @dataclass
-class ClassifierChain(LinearModel):
+class ClassifierChain(TfidfModel):
     """Binary relevance in a chain: the labels already given to a document are features of the next label."""
 
     order: str = param("frequency", "order of the chain: most frequent first, as given, or random", choices=ORDERS)

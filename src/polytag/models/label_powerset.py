@@ -13,8 +13,8 @@ from scipy.sparse import csr_array
 from polytag.labels import indicator
 from polytag.linear.kernels import labels_of_sets
 from polytag.linear.svm import Problem, Separators, train_separators
-from polytag.models.linear_model import LinearModel
 from polytag.models.model import State, param
+from polytag.models.tfidf_model import TfidfModel
 from polytag.scores import Scores
 
 _SETS = 50  # label sets per document from which the labels' own scores are read
@@ -33,7 +33,7 @@ class Powerset:
 
 
 @dataclass
-class LabelPowerset(LinearModel):
+class LabelPowerset(TfidfModel):
     """One linear separator per label set of the training data; the best set is the answer.
 
     A combination that training never had cannot be predicted. The score of a single label is the margin of the best

@@ -1,4 +1,4 @@
-"""What the linear models over tf-idf share: text settings, the solver's settings, and how the strength C is chosen."""
+"""What the linear models share: the solver's settings, how C is chosen, and out-of-fold scores. One separator per label."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from scipy.sparse import csr_array
 
 from polytag.decision import METRICS, Decision
 from polytag.labels import LabelSet
-from polytag.linear.svm import Problem, Separators, Solver
+from polytag.linear.svm import Problem, Separators, Solver, train_separators
 from polytag.models.model import HeldOut, Model, State, param
 from polytag.scores import Scores
-from polytag.text.prepare import PREPARATIONS, prepare
-from polytag.text.tfidf import Tfidf
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -26,14 +24,13 @@ if TYPE_CHECKING:
 
 Fold: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 Folds: TypeAlias = list[Fold]
-_FEWEST = 100  # documents below which comparing n-grams says nothing
-_SEARCHED = 160  # labels on which n-grams and C are compared
+_SEARCHED = 160  # labels on which settings are compared
 CANDIDATES = 50  # labels per document that held-out scores keep; thresholds need no more
 
 
 @dataclass
 class LinearModel(Model):
-    """Tf-idf and linear separators; choices are made on out-of-fold scores over train and validation, both train the model."""
+    """Linear separators on any features; choices are made on out-of-fold scores over train and validation together."""
 
     c: list[float] = param(
         [0.125, 0.25, 0.5, 1.0, 2.0], "inverse regularisation strength; several are compared on held-out documents", minimum=1e-6
@@ -42,48 +39,19 @@ class LinearModel(Model):
     folds: int = param(3, "folds for the out-of-fold scores", minimum=2, maximum=20)
     tolerance: float = param(0.3, "largest violation at which the solver stops", minimum=1e-6)
     prune: float = param(0.01, "weights smaller than this are dropped", minimum=0)
-    preprocess: str = param(
-        "none", "none, clean (lower case, no punctuation) or numbers (clean, and all numbers alike)", choices=PREPARATIONS
-    )
-    max_words: int = param(0, "words of a text that are read; 0 for all", minimum=0)
-    ngrams: list[int] = param(
-        [1, 2], "longest run of words that is a feature; several are compared on held-out documents", minimum=1, maximum=5
-    )
-    min_df: int = param(2, "documents a word must occur in", minimum=1)
-    max_features: int = param(300_000, "most frequent words and runs kept; 0 for all", minimum=0)
-    lowercase: bool = param(True, "whether words are compared in lower case")
-    sublinear: bool = param(True, "whether a word's count enters as 1 + log(count)")
-    tfidf: Tfidf = field(init=False, repr=False, default_factory=Tfidf)
     trained: Any = field(init=False, repr=False, default=None)
 
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
-        """Choose n-grams and C on a held-out part, score all documents out of fold, then train on everything."""
+        """Choose C on a held-out part, score all documents out of fold, then train on everything."""
         corpus = train if valid is None else train.concat(valid)
-        texts = prepare(corpus.texts, self.preprocess, self.max_words)
         parts = corpus.folds(self.folds, seed=self.seed) if len(corpus) >= 2 * self.folds else []
-        problem = self._features(texts, corpus, parts, run)
+        problem = self._begin(corpus, parts, run)
         chosen = self._strength(problem, corpus, parts, run)
         held = self._out_of_fold(problem, corpus, parts, chosen, run)
-        run.log("final", {"c": chosen, "documents": len(corpus), "features": len(self.tfidf.keys)})
+        run.log("final", {"c": chosen, "documents": len(corpus), "features": int(problem.features.shape[1])})
         self.trained = self._train(problem, [chosen], None)[0]
         self.labels = corpus.labels
         return held
-
-    def _features(self, texts: Sequence[str], corpus: Corpus, parts: Folds, run: Run) -> Problem:
-        """The tf-idf rows; of several lengths of n-grams, the one that decides best on the first held-out part."""
-        best, found = -1.0, None
-        lengths = sorted(set(self.ngrams)) if len(corpus) >= _FEWEST and parts else [min(self.ngrams)]
-        for length in lengths:
-            tfidf = self._vocabulary(length).fit(texts)
-            problem = Problem(tfidf.transform(texts), corpus.truth)
-            value = 0.0
-            if len(lengths) > 1:
-                value = self._values(problem, corpus, parts[0], [sorted(self.c)[len(self.c) // 2]])[0]
-                run.log("ngrams", {"ngrams": length, "features": len(tfidf.keys), self.optimise: value})
-            if value > best:
-                best, found, self.tfidf = value, problem, tfidf
-        assert found is not None
-        return found
 
     def _strength(self, problem: Problem, corpus: Corpus, parts: Folds, run: Run) -> float:
         """The C that decides best on the first held-out part."""
@@ -130,44 +98,37 @@ class LinearModel(Model):
         trained = self._train(problem, strengths, part[0])
         return [self._score(one, held, corpus.labels.names, CANDIDATES) for one in trained]
 
-    def _vocabulary(self, ngrams: int) -> Tfidf:
-        return Tfidf(ngrams, self.min_df, self.max_features, self.lowercase, self.sublinear)
-
     def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
         """Margins of every label, or of the k best ones."""
         self.require_fitted()
-        features = self.tfidf.transform(prepare(texts, self.preprocess, self.max_words))
-        return self._score(self.trained, features, self.labels.names, k)
+        return self._score(self.trained, self._rows(texts), self.labels.names, k)
 
     def solver(self) -> Solver:
         """The solver's settings."""
         return Solver(balance=self.balance, tolerance=self.tolerance, prune=self.prune, seed=self.seed)
 
-    def state(self) -> State:
-        """Vocabulary and weights."""
-        self.require_fitted()
-        return {"tfidf": self.tfidf.state(), "weights": self.trained.state()}
-
-    def restore(self, state: State) -> None:
-        """Take back vocabulary and weights."""
-        self.tfidf = self._vocabulary(1)
-        self.tfidf.restore(state["tfidf"])
-        self.trained = self._trained_from(state["weights"])
-        separators: Separators = getattr(self.trained, "separators", self.trained)
-        if not len(self.tfidf.keys) == len(self.tfidf.idf) == separators.shape[0]:  # compiled code trusts this
-            raise ValueError("its weights are about another number of words")
+    @abstractmethod
+    def _begin(self, corpus: Corpus, parts: Folds, run: Run) -> Problem:
+        """Learn what the features need, and give the features of the documents."""
 
     @abstractmethod
+    def _rows(self, texts: Sequence[str]) -> csr_array:
+        """The features of texts, a sparse row each."""
+
     def _train(self, problem: Problem, strengths: Sequence[float], rows: NDArray[Any] | None) -> list[Any]:
         """Train on some rows, once for each strength; each result has a ``state()``."""
+        return train_separators(problem, strengths, self.solver(), rows=rows)
 
-    @abstractmethod
     def _score(self, trained: Any, features: csr_array, names: Sequence[str], k: int | None) -> Scores:
         """Score documents with what ``_train`` returned."""
+        if k is None or k >= len(names):
+            return Scores.full(trained.all(features), names, "margin")
+        labels, values = trained.best(features, k)
+        return Scores.candidates(labels, values, names, "margin")
 
-    @abstractmethod
     def _trained_from(self, state: State) -> Any:
         """What ``_train`` returned, from its state."""
+        return Separators.from_state(state)
 
 
 def _sample_of_labels(corpus: Corpus) -> Corpus:

@@ -25,7 +25,10 @@ MODELS = {
     "br": "polytag.models.binary_relevance:BinaryRelevance",
     "cc": "polytag.models.classifier_chain:ClassifierChain",
     "cnn": "polytag.models.cnn:Cnn",
+    "embed": "polytag.models.embed:Embed",
+    "leam": "polytag.models.leam:Leam",
     "lp": "polytag.models.label_powerset:LabelPowerset",
+    "lsan": "polytag.models.lsan:Lsan",
 }
 
 METRIC_NAMES = ("micro_f1", "macro_f1", "subset_accuracy")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,9 +18,10 @@ from polytag.decision import METRICS, Decision
 from polytag.errors import NotFittedError
 from polytag.models.model import HeldOut, Model, State, param
 from polytag.nn import losses
-from polytag.nn.batch import LONG, Batch, Documents, Layout, TokenArrays, reading_batches, tokenise
+from polytag.nn.batch import LONG, Batch, Documents, Layout, TokenArrays, tokenise
 from polytag.nn.checkpoint import load_arrays, to_arrays
 from polytag.nn.devices import DEVICES, PRECISIONS, autocast, pick_device, pick_precision
+from polytag.nn.embedding import read_documents
 from polytag.nn.encoders import Encoder, build_encoder
 from polytag.nn.loop import Examples, Goal, seeded, steps_in
 from polytag.nn.loop import train as train_steps
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 
 CANDIDATES = 100  # labels per document that held-out scores keep where there are very many
 _FULL = 50_000_000  # held-out documents x labels up to which all scores are kept
-_PLACES = {"cpu": 8_192, "cuda": 131_072}  # tokens, with padding, that are scored at once
 _CELLS = 16_000_000  # documents x labels that are scored at once
 _HELD_OUT = 10  # one in so many documents is held out where no validation documents are given
 
@@ -103,6 +104,23 @@ class NeuralModel(Model):
     def _network(self, n_labels: int) -> nn.Module:
         """The network; its encoder, if it has one, is ``encoder``, and ``forward(ids, mask)`` gives logits (batch, labels)."""
 
+    def _first_weights(self, network: nn.Module) -> None:
+        """Set first weights that depend on the labels or on the pretrained encoder."""
+
+    def _start_labels(self, table: nn.Parameter) -> None:
+        """Let the labels' embeddings start as the mean of the embeddings of their words, where the sizes agree."""
+        encoder = getattr(self.network, "encoder", None)
+        assert self.tokens is not None and isinstance(encoder, Encoder)
+        words = encoder.token_table().weight.detach()
+        if words.shape[1] != table.shape[1]:
+            return
+        described = self.labels.descriptions
+        ids, offsets = self.tokens.encode([f"{name} {described.get(name, '')}" for name in self.labels.names])
+        for label, (start, stop) in enumerate(itertools.pairwise(offsets.tolist())):
+            if stop > start:
+                with torch.no_grad():
+                    table[label] = words[torch.from_numpy(ids[start:stop]).long()].mean(dim=0)
+
     def _loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """What training makes small: a mean over the documents of the batch."""
         logits = self._logits(network, batch).float()
@@ -167,9 +185,10 @@ class NeuralModel(Model):
             self.network = self._network(len(self.labels))
         if isinstance(encoder := getattr(self.network, "encoder", None), Encoder):
             load_pretrained(encoder, self.encoder, self.tokens, self.vectors)
-        if self.prior_bias and isinstance(output := getattr(self.network, "output", None), nn.Linear):
+        self._first_weights(self.network)
+        if self.prior_bias and isinstance(bias := _output_bias(self.network), Tensor):
             with torch.no_grad():
-                output.bias.copy_(torch.from_numpy(losses.log_odds(counts, len(train))))
+                bias.copy_(torch.from_numpy(losses.log_odds(counts, len(train))))
         self.weights = None
         if self.positive_weight:
             weights = losses.positive_weights(counts, len(train), self.positive_weight)
@@ -208,11 +227,9 @@ class NeuralModel(Model):
         width = n_labels if k is None else min(k, n_labels)
         values = np.zeros((len(data), width), dtype=np.float32)
         labels = None if k is None else np.zeros((len(data), width), dtype=np.int32)
-        plan = reading_batches(data.lengths * data.windows, max(1, _CELLS // max(1, n_labels)), _PLACES[device.type])
         self.network.eval()
         with torch.inference_mode(), autocast(device, pick_precision(self.precision, device)):
-            for rows in plan:
-                batch = data.batch(torch.from_numpy(rows).to(device), *data.shape(rows))
+            for rows, batch in read_documents(data, max(1, _CELLS // max(1, n_labels))):
                 found = self._probabilities(self.network, batch)
                 if labels is not None:
                     found, best = found.topk(width, dim=1)
@@ -247,6 +264,12 @@ class NeuralModel(Model):
             self.network = self._network(len(self.labels))
         load_arrays(self.network, state["weights"])
         self.network.eval()
+
+
+def _output_bias(network: nn.Module) -> Any:
+    """The bias of every label's output, wherever the network keeps it."""
+    output = getattr(network, "output", None)
+    return output.bias if isinstance(output, nn.Linear) else getattr(network, "bias", None)
 
 
 def _as_tensor(value: Any) -> Tensor:
