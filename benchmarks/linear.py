@@ -37,6 +37,7 @@ class Row:
 
 
 ROWS = [
+    Row("polytag br, C = 1, no class weights", "polytag", "br-plain"),
     Row("polytag br", "polytag", "br"),
     Row("polytag br, complete", "polytag", "br-complete"),
     Row("scikit-learn OvR LinearSVC", "sklearn", "default"),

@@ -12,7 +12,7 @@ from polytag.calibration import Platt
 from polytag.corpus import Corpus
 from polytag.decision import Decision
 from polytag.labels import LabelSet
-from polytag.linear.svm import Problem, Separators, train_separators
+from polytag.linear.svm import Problem, Separators, Solver, train_separators
 from polytag.models.binary_relevance import BinaryRelevance
 from polytag.run import Run
 from polytag.scores import Scores
@@ -28,7 +28,11 @@ class Trained(NamedTuple):
 
 
 class Polytag:
-    """``br`` trains the separators at C = 1; ``br-complete`` is all of the default: C and thresholds from out-of-fold scores."""
+    """Binary relevance three times.
+
+    ``br-plain`` solves the peers' problem (C = 1, no class weights), ``br`` has its own class weights and the middle of its grid of C,
+    ``br-complete`` is all of the default: C, calibration and thresholds from out-of-fold scores.
+    """
 
     packages = ("polytag", "numba", "numpy", "scipy")
 
@@ -52,8 +56,9 @@ class Polytag:
         """All of it is timed, the preparation of the problem included."""
         model, problem = BinaryRelevance(), Problem(x, y)
         labels = LabelSet(str(number) for number in range(y.shape[1]))
-        if variant == "br":
-            return Trained(train_separators(problem, [1.0], model.solver())[0], None, None, labels)
+        if variant != "br-complete":
+            strength, solver = (1.0, Solver()) if variant == "br-plain" else (0.5, model.solver())
+            return Trained(train_separators(problem, [strength], solver)[0], None, None, labels)
         documents = [""] * x.shape[0]
         corpus = Corpus(documents, documents, labels, y)
         parts = corpus.folds(model.folds)

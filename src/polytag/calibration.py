@@ -96,9 +96,16 @@ class Platt:
 
     def apply(self, scores: Scores) -> Scores:
         """The same entries as probabilities."""
-        labels = scores.matrix.indices
-        z = self.slopes[labels] * _inputs(scores, scores.matrix.data) + self.offsets[labels]
-        return scores.with_values(1.0 / (1.0 + np.exp(-z)), "probability")
+        values, labels = scores.matrix.data, scores.matrix.indices
+        if scores.is_full and scores.kind == "margin":
+            z = values.reshape(len(scores), -1) * self.slopes + self.offsets  # (documents, labels), float32
+        else:
+            z = self.slopes[labels] * _inputs(scores, values) + self.offsets[labels]
+        np.negative(z, out=z)
+        with np.errstate(over="ignore"):  # one over infinity is the zero that is meant
+            np.exp(z, out=z)
+        z += 1
+        return scores.with_values(np.reciprocal(z, out=z).reshape(-1), "probability")
 
     def state(self) -> dict[str, Any]:
         """As arrays."""

@@ -113,7 +113,7 @@ class Scores:
     def with_values(self, values: NDArray[Any], kind: Kind) -> Scores:
         """The same entries with other values, as calibration makes them."""
         m = self.matrix
-        matrix = csr_array((values.astype(np.float32), m.indices, m.indptr), shape=m.shape)
+        matrix = csr_array((values.astype(np.float32, copy=False), m.indices, m.indptr), shape=m.shape)
         return replace(self, matrix=matrix, kind=kind, absent=_absent(kind))
 
     @staticmethod

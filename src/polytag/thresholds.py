@@ -35,6 +35,23 @@ def _apply(indptr: Any, indices: Any, data: Any, limits: Any, least: int, keep: 
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _kept(indptr: Any, keep: Any, out_indptr: Any) -> Any:
+    """The places of the marked entries, and how many there are up to the end of every document."""
+    count = 0
+    for mark in keep:
+        count += mark > 0
+    places = np.empty(count, dtype=np.int64)
+    count = 0
+    for i in range(len(indptr) - 1):
+        for p in range(indptr[i], indptr[i + 1]):
+            if keep[p] > 0:
+                places[count] = p
+                count += 1
+        out_indptr[i + 1] = count
+    return places
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _sink(heap: Any, x: Any, at: int, size: int) -> None:
     """Let the entry at the top of a heap's part sink until the smallest value stands there again."""
     moved = heap[at]
@@ -101,10 +118,9 @@ def _marks(scores: Scores, limits: NDArray[np.float32], least: int) -> NDArray[n
 def apply(scores: Scores, limits: NDArray[np.float32], least: int) -> csr_array:
     """Labels that reach their limit (one for all, or one each), and always the ``least`` best ones."""
     m = scores.matrix
-    keep = _marks(scores, limits, least) > 0
-    kept_before = np.concatenate([[0], np.cumsum(keep)])
-    indptr = kept_before[m.indptr].astype(np.int64)
-    indices = m.indices[keep]
+    keep = _marks(scores, limits, least)
+    indptr = np.zeros(len(m.indptr), dtype=np.int64)
+    indices = m.indices[_kept(m.indptr, keep, indptr)]
     return csr_array((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=m.shape)
 
 

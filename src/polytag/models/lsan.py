@@ -18,7 +18,8 @@ class LsanNetwork(nn.Module):
 
     With states H (length, hidden), for a BiLSTM the two directions joined: self-attention ``A = softmax(W_2 tanh(W_1 H^T))``
     over the words gives ``M_s = A H``; label attention ``C H^T``, each direction by itself, gives ``M_l``;
-    ``alpha = sigmoid(M_s w_3)`` and ``beta = sigmoid(M_l w_4)``, scaled to sum to one, fuse them; the logit of a label is ``w_6 relu(W_5 m)`` of its fused view m.
+    ``alpha = sigmoid(M_s w_3)`` and ``beta = sigmoid(M_l w_4)``, scaled to sum to one, fuse them; the logit of a label is
+    ``w_6 relu(W_5 m)`` of its fused view m.
     A bias per label is added to it, since rare labels otherwise start at even odds.
     """
 
