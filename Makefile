@@ -7,6 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Stamps carry the checksum of pyproject.toml: an unchanged one means that nothing has to be installed.
 SUM    := $(shell cksum < pyproject.toml | cut -d' ' -f1)
 BASE   := $(VENV)/.polytag-base-$(SUM)
+NN     := $(VENV)/.polytag-nn-$(SUM)
 DEV    := $(VENV)/.polytag-dev-$(SUM)
 TORCH  := $(shell sed -n 's/^ *"\(torch[^"]*\)",*$$/\1/p' pyproject.toml)
 CODE   := src tests benchmarks
@@ -18,7 +19,7 @@ ARGS   ?=
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
-demo: $(BASE)  ## train on the shipped sample, print the evaluation and three labelled documents
+demo: $(NN)  ## train br, embed and bert on the shipped sample, print one table and three labelled documents
 	$(BIN)/python -m polytag.demo $(ARGS)
 
 test: $(DEV)  ## run the tests; ARGS="tests/test_docs.py -x" runs some
@@ -54,8 +55,13 @@ $(BASE): | $(BIN)/python
 	@rm -f $(VENV)/.polytag-base-* && touch $@
 
 # torch goes first and alone: resolved together with the rest, pip would take the large build for GPUs.
-$(DEV): | $(BASE)
-	@echo "installing what tests and checks need into $(VENV)"
+$(NN): | $(BASE)
+	@echo "installing what neural models need into $(VENV)"
 	@$(PIP) install "$(TORCH)"
-	@$(PIP) install -e ".[nn,dev]"
+	@$(PIP) install -e ".[nn]"
+	@rm -f $(VENV)/.polytag-nn-* && touch $@
+
+$(DEV): | $(NN)
+	@echo "installing what tests and checks need into $(VENV)"
+	@$(PIP) install -e ".[nn,export,dev]"
 	@rm -f $(VENV)/.polytag-dev-* && touch $@

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +18,17 @@ import polytag.classifier as module
 from conftest import Toy, toy_documents
 from polytag.classifier import Classifier, Prediction
 from polytag.corpus import Corpus
+from polytag.documents import ReadOptions
 from polytag.errors import ArtefactError, ConfigError, DataError
 from polytag.labels import LabelSet, indicator
 from polytag.metrics import evaluate
 from polytag.models.binary_relevance import BinaryRelevance
 from polytag.models.model import MODELS, HeldOut, Model, State, param
+from polytag.predicting import predict_file
 from polytag.recipe import Recipe
 from polytag.run import Run
 from polytag.scores import Scores
+from polytag.training import DataPlan, train_run
 
 
 @dataclass
@@ -386,3 +390,17 @@ def test_parts_that_do_not_fit_together_are_noticed(toy: Toy, tmp_path: Path, mo
     write_artefact(tmp_path / "model", state)
     with pytest.raises(ArtefactError, match="train it again"):
         Classifier.load(tmp_path)
+
+
+def test_a_classifier_reads_the_columns_it_was_trained_on(tmp_path: Path) -> None:
+    """Trained on title and body, it reads both at prediction, though a column named text is there too."""
+    rows = [("red apple", "sweet fruit", "fruit;food"), ("blue sky", "wide air", "weather")] * 8
+    lines = ["title,body,text,labels", *(f"{title},{body},nothing,{labels}" for title, body, labels in rows)]
+    (tmp_path / "all.csv").write_text("\n".join(lines) + "\n")
+    options = ReadOptions(text=("title", "body"))
+    plan = DataPlan(tmp_path / "all.csv", None, None, options)
+    train_run(Recipe("br", {"c": [1.0], "ngrams": [1]}), plan, tmp_path / "run")
+    reader = predict_file(tmp_path / "run", tmp_path / "all.csv", tmp_path / "out.jsonl")
+    found = [json.loads(line)["labels"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert reader.options.text == ("title", "body") or list(reader.options.text) == ["title", "body"]
+    assert sorted(found[0]) == ["food", "fruit"] and found[1] == ["weather"]

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,15 @@ _NEURAL: dict[str, Any] = {
     "encoder": "words", "embedding": 32, "epochs": 8, "batch_size": 16, "encoder_rate": 0.02, "head_rate": 0.02,
     "device": "cpu", "precision": "fp32",
 }  # fmt: skip
-OPTIONS: dict[str, dict[str, Any]] = {**dict.fromkeys(LINEAR, _LINEAR), "bert": _NEURAL, "cnn": {**_NEURAL, "filters": 16}}
+_ENCODER = tempfile.TemporaryDirectory()  # a tiny encoder is put here before the first test
+OPTIONS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(LINEAR, _LINEAR),
+    "bert": _NEURAL,
+    "cnn": {**_NEURAL, "filters": 16},
+    "embed": {"c": [0.5, 1.0], "encoder": _ENCODER.name, "device": "cpu", "precision": "fp32"},
+    "leam": {**_NEURAL, "window": 1},
+    "lsan": {**_NEURAL, "attention": 16, "dense": 32},
+}
 EDGE = "a\x00b\ud7ff\U0010ffff"
 STRANGE = [
     "",
@@ -55,6 +64,14 @@ def _available(name: str) -> Any:
 
 
 AVAILABLE = [_available(name) for name in MODELS]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def encoder() -> None:
+    if "embed" in AVAILABLE:
+        from toys import tiny_bert
+
+        tiny_bert(Path(_ENCODER.name))
 
 
 @pytest.fixture(scope="module", params=AVAILABLE)

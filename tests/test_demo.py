@@ -35,6 +35,33 @@ def test_the_demo_prints_the_metrics_of_every_model_and_the_documents_asked_for(
     assert len(shown) == 2 and all(f"\n{example.id}\n" in text for example in shown)
 
 
+def test_a_model_that_takes_long_is_shortened_and_the_demo_says_how(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = {"encoder": "words", "embedding": 8, "max_length": 7, "epochs": 1}
+    monkeypatch.setitem(demo.SHORTENED, "bert", demo.Shortened(tiny, 100))
+    console = Console(file=io.StringIO(), width=120)
+    results = demo.demo(["bert"], tuple(toy), console, examples=0)
+    assert isinstance(console.file, io.StringIO)
+    words = "bert: encoder=words, embedding=8, max_length=7, epochs=1, at most 100 training documents"
+    assert f"({words})" in console.file.getvalue()
+    assert {key: results[0].classifier.model.options()[key] for key in tiny} == tiny
+    assert results[0].classifier.training["documents"] == 100 + len(toy.valid)
+
+
+@pytest.mark.parametrize("name", demo.SHORTENED)
+def test_the_shortened_models_have_settings_that_exist(name: str) -> None:
+    assert Classifier(name, demo.SHORTENED[name].options).recipe.options == demo.SHORTENED[name].options
+
+
+def test_without_the_neural_packages_one_line_says_so_and_br_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), width=120)
+    assert isinstance(console.file, io.StringIO)
+    assert demo.default_models(console) == ["br", "embed", "bert"] and console.file.getvalue() == ""
+    monkeypatch.setattr(demo.importlib.util, "find_spec", lambda name: None if name == "torch" else object())
+    assert demo.default_models(console) == ["br"]
+    said = console.file.getvalue()
+    assert said.count("\n") == 1 and said.startswith("embed and bert need torch; install polytag[nn]")
+
+
 def test_examples_are_test_documents_with_what_the_classifier_says_about_them(toy: Toy, br: Classifier) -> None:
     examples = pick_examples(br, toy.test, 3)
     truth = dict(zip(toy.test.ids, toy.test.label_lists(), strict=True))

@@ -187,13 +187,11 @@ def test_the_input_is_never_overwritten(run_folder: Path, tmp_path: Path) -> Non
     assert path.read_bytes() == before
 
 
-@pytest.mark.xfail(strict=True, reason="files.writing lets FileExistsError and NotADirectoryError through as a trace")
 def test_an_output_that_cannot_be_made_is_one_line(polytag: Command, run_folder: Path, files: Path) -> None:
     told = polytag("predict", run_folder, files / "test.jsonl", "--out", files / "test.jsonl" / "out.jsonl")
     assert "test.jsonl" in told.complaint
 
 
-@pytest.mark.xfail(strict=True, reason="predict_file opens (and empties) the output before it looks at the input")
 def test_earlier_output_survives_a_missing_input(polytag: Command, run_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "out.jsonl").write_text("earlier\n")
     assert polytag("predict", run_folder, tmp_path / "nowhere.jsonl", "--out", tmp_path / "out.jsonl").code == 2

@@ -102,13 +102,16 @@ def verdict(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def render(readme: Path, results_folder: Path) -> None:
-    """Put the tables of every result file between its markers in the README."""
+    """Put the tables of the linear benchmark between its markers in the README."""
+    path = results_folder / "linear.json"
+    if path.exists():
+        put(readme, "linear", markdown(json.loads(path.read_text(encoding="utf-8"))))
+
+
+def put(readme: Path, name: str, content: str) -> None:
+    """Replace what stands between the markers of a section."""
     text = readme.read_text(encoding="utf-8")
-    for path in sorted(results_folder.glob("*.json")):
-        start, end = f"<!-- results:{path.stem} -->", f"<!-- end:{path.stem} -->"
-        if start not in text or end not in text:
-            continue
+    start, end = f"<!-- results:{name} -->", f"<!-- end:{name} -->"
+    if start in text and end in text:
         before, rest = text.split(start, 1)
-        after = rest.split(end, 1)[1]
-        text = f"{before}{start}\n{markdown(json.loads(path.read_text(encoding='utf-8')))}\n{end}{after}"
-    readme.write_text(text, encoding="utf-8")
+        readme.write_text(f"{before}{start}\n{content.strip()}\n{end}{rest.split(end, 1)[1]}", encoding="utf-8")

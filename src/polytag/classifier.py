@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
@@ -16,6 +17,7 @@ from polytag.artefact import artefact_folder, read_artefact, write_artefact
 from polytag.calibration import Platt
 from polytag.corpus import Corpus
 from polytag.decision import Decision
+from polytag.documents import ReadOptions
 from polytag.errors import ArtefactError, ConfigError, DataError, NotFittedError
 from polytag.labels import LabelSet
 from polytag.metrics import calibration_error, evaluate
@@ -56,6 +58,7 @@ class Classifier:
         self.calibration: Platt | None = None
         self.decision = Decision(optimise=self.recipe.optimise, closed=self.recipe.closed)
         self.training: dict[str, Any] = {}
+        self._earlier: Classifier | None = None
 
     def __repr__(self) -> str:
         """Say the model and whether it is trained."""
@@ -63,6 +66,16 @@ class Classifier:
         return f"Classifier({self.recipe.model!r}, {state})"
 
     # -- training --------------------------------------------------------------------------------------------------
+
+    def continue_from(self, earlier: Classifier) -> Self:
+        """Let ``fit`` go on from a trained classifier of the same model: its weights and its labels, with new ones added."""
+        earlier._require_trained()
+        if type(self.model) is not type(earlier.model):
+            mine, other = self.recipe.model, earlier.recipe.model
+            raise ConfigError(f"the earlier model is {other!r}, and {mine!r} cannot go on from it; train {other!r}")
+        self.model.start_from(earlier.model)
+        self._earlier = earlier
+        return self
 
     def fit(
         self,
@@ -77,6 +90,8 @@ class Classifier:
             train, valid = Corpus.of(train, valid), None
         assert valid is None or isinstance(valid, Corpus)
         train.require_trainable()
+        if self._earlier is not None:
+            train = train.with_labels(self._earlier.labels.union(train.labels))
         if valid is not None:
             labels = train.labels.union(valid.labels)
             train, valid = train.with_labels(labels), valid.with_labels(labels)
@@ -87,6 +102,9 @@ class Classifier:
         if valid is not None:
             counts = counts + np.bincount(valid.truth.indices, minlength=len(self.labels))
         documents = len(train) + (0 if valid is None else len(valid))
+        if self._earlier is not None:  # what was learned then was learned too
+            counts[: len(self._earlier.labels)] += np.asarray(self._earlier.training["label_counts"])
+            documents += int(self._earlier.training["documents"])
         self.training = {"documents": documents, "label_counts": counts.astype(np.int64)}
         fewest = min(int(np.diff(part.truth.indptr).min()) for part in (train, valid) if part is not None)
         self._decide_on(held, fewest)
@@ -187,6 +205,12 @@ class Classifier:
         if not len(self.labels):
             raise NotFittedError("this classifier was not trained yet; call fit, or load a trained one")
 
+    def reading(self, options: ReadOptions | None = None) -> ReadOptions:
+        """How to read documents for this classifier: as said, and where nothing is said, by the columns it was trained on."""
+        options = options or ReadOptions()
+        learned = {key: self.recipe.data.get("reading", {}).get(key) for key in ("text", "labels", "separator")}
+        return replace(options, **{key: value for key, value in learned.items() if value and not getattr(options, key)})
+
     # -- files -----------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:
@@ -196,6 +220,7 @@ class Classifier:
             "model": self.recipe.model,
             "options": self.model.options(),
             "recipe": {"calibrate": self.recipe.calibrate, "min_labels": self.recipe.min_labels, "closed": self.recipe.closed},
+            "reading": self.recipe.data.get("reading", {}),
             "labels": self.labels.to_records(),
             "state": self.model.state(),
             "calibration": None if self.calibration is None else self.calibration.state(),
@@ -222,7 +247,8 @@ class Classifier:
         options = validate_options(kind, state["options"])
         labels = LabelSet.from_records(state["labels"])
         shared: dict[str, Any] = {name: options.pop(name) for name in ("seed", "optimise") if name in options}
-        classifier = cls(Recipe(model=state["model"], options=options, **shared, **state["recipe"]))
+        data = {"reading": state["reading"]} if state["reading"] else {}
+        classifier = cls(Recipe(model=state["model"], options=options, data=data, **shared, **state["recipe"]))
         classifier.labels = labels
         classifier.model = kind.from_state({**options, **shared}, labels, state["state"])
         classifier.calibration = None if state["calibration"] is None else Platt.from_state(state["calibration"])

@@ -68,13 +68,15 @@ def _read_options(
     return ReadOptions(format=format, text=text or (), labels=label_column, separator=separator, on_bad=on_bad)  # type: ignore[arg-type]
 
 
-def _recipe(path: Path | None, model: str | None, settings: list[str] | None, keys: dict[str, Any]) -> Recipe:
-    """The recipe from a file, then what the command line says on top."""
+def _recipe(
+    path: Path | None, model: str | None, settings: list[str] | None, keys: dict[str, Any], earlier: Recipe | None = None
+) -> Recipe:
+    """The recipe from a file or of an earlier run, then what the command line says on top."""
     import dataclasses
 
     from polytag.recipe import Recipe
 
-    recipe = Recipe.read(path) if path else Recipe()
+    recipe = Recipe.read(path) if path else earlier or Recipe()
     if model and model != recipe.model:
         recipe = dataclasses.replace(recipe, model=model, options={})
     recipe = dataclasses.replace(recipe, **{key: value for key, value in keys.items() if value is not None})
@@ -94,6 +96,9 @@ def train(
     optimise: OptimiseOption = None,
     closed: ClosedOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on where an interrupted run in this folder stopped")] = False,
+    start: Annotated[
+        Path | None, typer.Option("--from", help="go on from this finished run, with its settings; neural models only")
+    ] = None,
     format: FormatOption = None,
     text: TextOption = None,
     label_column: LabelColumnOption = None,
@@ -101,11 +106,19 @@ def train(
     on_bad: BadOption = "fail",
 ) -> None:
     """Train a model on labelled documents."""
-    from polytag.training import DataPlan, train_run
+    from polytag.classifier import Classifier
+    from polytag.training import DataPlan, first_process, train_run
 
-    told = _recipe(recipe, model, settings, {"seed": seed, "optimise": optimise, "closed": closed})
-    plan = DataPlan.of(told, corpus, valid, labels, _read_options(format, text, label_column, separator, on_bad))
+    if not first_process():  # of several processes one speaks
+        logging.getLogger().setLevel(logging.WARNING)
+    options = _read_options(format, text, label_column, separator, on_bad)
+    earlier = Classifier.load(start) if start else None
+    keys = {"seed": seed, "optimise": optimise, "closed": closed}
+    told = _recipe(recipe, model, settings, keys, earlier.recipe if earlier else None)
+    plan = DataPlan.of(told, corpus, valid, labels, earlier.reading(options) if earlier else options, start)
     classifier = train_run(told, plan, out, resume=resume)
+    if not first_process():
+        return
     report = classifier.decision.report
     if report:
         error = f", calibration error {report['calibration_error']:.4f}" if "calibration_error" in report else ""
@@ -131,7 +144,8 @@ def evaluate(
     from polytag.tables import as_json, metrics_table, show
 
     classifier = Classifier.load(run)
-    corpus = Corpus.read(test, labels=classifier.labels, options=_read_options(format, text, label_column, separator, on_bad))
+    options = classifier.reading(_read_options(format, text, label_column, separator, on_bad))
+    corpus = Corpus.read(test, labels=classifier.labels, options=options)
     found = classifier.evaluate(corpus)
     if json:
         typer.echo(as_json(found))
@@ -213,6 +227,26 @@ def info(
         return
     found = describe_run(run)
     typer.echo(as_json(found)) if json else show(run_table(found))
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run, or its model folder")],
+    onnx: Annotated[bool, typer.Option("--onnx", help="for ONNX Runtime, which predicts faster on a CPU")] = False,
+    int8: Annotated[bool, typer.Option("--int8", help="matrix products in 8 bits: faster still, a little coarser")] = False,
+) -> None:
+    """Write a trained network in a form that predicts faster on a CPU."""
+    from polytag.artefact import artefact_folder
+    from polytag.classifier import Classifier
+    from polytag.errors import ConfigError
+
+    if not onnx:
+        raise ConfigError("there is one form to export to; ask for it with --onnx")
+    model = Classifier.load(run).model
+    if not hasattr(model, "export"):
+        raise ConfigError(f"{run}: its model has no network to export; only trained networks, as of bert or cnn, can be")
+    folder = model.export(artefact_folder(run), int8=int8)
+    typer.echo(f"exported {'in 8 bits' if int8 else 'in float32'}: {folder}", err=True)
 
 
 def main() -> None:

@@ -78,8 +78,9 @@ def sample(out: Annotated[Path, typer.Option("--out", help="folder to write")] =
     import shutil
 
     from polytag import datasets
+    from polytag.files import make_folder
 
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     for name in ("train", "valid", "test", "labels", "attribution"):
         path = datasets.sample_path(name)
         shutil.copyfile(path, out / path.name)

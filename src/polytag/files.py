@@ -8,9 +8,10 @@ import io
 import lzma
 import os
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TextIO, cast
+from typing import IO, Any, TextIO, cast
 
 from polytag.errors import DataError
 
@@ -39,6 +40,8 @@ def open_bytes(path: str | Path, mode: str = "rb") -> IO[bytes]:
         if name.endswith(".zst"):
             import zstandard
 
+            if "r" in mode:
+                return io.BufferedReader(_Zstandard(open(name, "rb")))
             return cast("IO[bytes]", zstandard.open(name, mode))
         return cast("IO[bytes]", open(name, mode))
     except FileNotFoundError:
@@ -47,6 +50,59 @@ def open_bytes(path: str | Path, mode: str = "rb") -> IO[bytes]:
         raise DataError(f"{name} is a folder; name a file") from None
     except PermissionError:
         raise DataError(f"{name}: permission denied") from None
+
+
+class _Zstandard(io.RawIOBase):
+    """Bytes out of a .zst file; unlike the library's own reader it notices a file that was cut short."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        """Take the open file."""
+        import zstandard
+
+        self.file, self.failure = file, zstandard.ZstdError
+        self.frames = zstandard.ZstdDecompressor()
+        self.frame = self.frames.decompressobj()
+        self.inside, self.ready = False, b""
+
+    def readable(self) -> bool:
+        """It can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, or a part of it."""
+        while not self.ready:
+            raw = self.frame.unused_data if self.frame.eof else b""
+            if self.frame.eof:
+                self.frame, self.inside = self.frames.decompressobj(), False
+            raw = raw or self.file.read(1 << 17)
+            if not raw:
+                if self.inside:
+                    raise EOFError("the file ends within a frame")
+                return 0
+            self.inside = True
+            try:
+                self.ready = self.frame.decompress(raw)
+            except self.failure as error:
+                raise EOFError(str(error)) from None
+        count = min(len(buffer), len(self.ready))
+        buffer[:count] = self.ready[:count]
+        self.ready = self.ready[count:]
+        return count
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+        super().close()
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, where they are missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise DataError(f"{folder}: a file of that name is in the way of the folder; name another place") from None
+    except PermissionError:
+        raise DataError(f"{folder}: permission denied") from None
 
 
 @contextlib.contextmanager
@@ -58,7 +114,7 @@ def reading(path: str | Path) -> Iterator[TextIO]:
         yield text
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 ({error.reason}, byte {error.object[error.start]:#04x}); convert it first") from None
-    except (lzma.LZMAError, EOFError, gzip.BadGzipFile) as error:
+    except (lzma.LZMAError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: damaged or cut-short compressed file ({error})") from None
     finally:
         if str(path) == "-":
@@ -71,7 +127,7 @@ def reading(path: str | Path) -> Iterator[TextIO]:
 def writing(path: str | Path) -> Iterator[TextIO]:
     """Open a file for UTF-8 text, creating its folder; ``-`` is standard output."""
     if str(path) != "-":
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        make_folder(Path(path).parent)
     raw = open_bytes(path, "wb")
     text = io.TextIOWrapper(raw, encoding="utf-8", newline="\n")
     try:

@@ -92,7 +92,7 @@ class Reader:
         head = stream.peek(1 << 13)
         if self.format is None:
             self.format = detect_format(self.path, head, self.options, need_labels=self.need_labels)
-            log.info("%s: read as %s", self.path, self.format)
+            log.debug("%s: read as %s", self.path, self.format)
         if self.format == "text" and self.need_labels:
             raise DataError(
                 f"{self.path}: plain text has no labels; if it is another format, say which (--format {'|'.join(FORMATS)})"

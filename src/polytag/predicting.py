@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -21,14 +22,16 @@ def predict_file(
     if str(documents) != "-" and Path(documents).resolve() == Path(out).resolve():
         raise ConfigError(f"{documents} and {out} are the same file; name another one for the output")
     classifier = Classifier.load(run)
-    reader = Reader(documents, options, need_labels=False)
+    reader = Reader(documents, classifier.reading(options), need_labels=False)
 
     def texts() -> Iterator[tuple[Document, str]]:
         for document in reader:
             yield document, document.text
 
+    found = classifier.stream(texts(), top)
+    first = list(itertools.islice(found, 1))  # an input that cannot be read leaves the output as it was
     with writing(out) as file:
-        for document, (labels, scores) in classifier.stream(texts(), top):
+        for document, (labels, scores) in itertools.chain(first, found):
             known = [round(value, 6) if math.isfinite(value) else None for value in scores]  # an ancestor may have no score
             record = {"id": document.id, "labels": labels, "scores": known}
             file.write(json.dumps(record, ensure_ascii=False) + "\n")

@@ -42,6 +42,12 @@ class LabelPowerset(TfidfModel):
 
     rule: ClassVar[str] = "decoded"
 
+    c: list[float] = param(
+        [0.5, 1.0, 2.0], "inverse regularisation strength; several are compared on held-out documents", minimum=1e-6
+    )
+    ngrams: list[int] = param(
+        [1], "longest run of words that is a feature; several are compared on held-out documents", minimum=1, maximum=5
+    )
     balance: float = param(0.0, "weight of positives: (negatives / positives) to this power; 1 balanced", minimum=0, maximum=1)
 
     def _train(self, problem: Problem, strengths: Sequence[float], rows: NDArray[Any] | None) -> list[Powerset]:

@@ -89,6 +89,13 @@ class Model(ABC):
         model.restore(state)
         return model
 
+    def start_from(self, other: Self) -> None:
+        """Let ``fit`` begin with what a trained model of the same class knows; the labels it is given begin with that one's."""
+        raise ConfigError(
+            f"the model {model_name(self)!r} cannot go on from an earlier run: linear models are simply trained again, on all "
+            "documents, old and new together"
+        )
+
     def options(self) -> dict[str, Any]:
         """The hyper-parameters by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}

@@ -7,7 +7,8 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -15,18 +16,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from polytag.decision import METRICS, Decision
-from polytag.errors import NotFittedError
+from polytag.errors import ConfigError, NotFittedError
 from polytag.models.model import HeldOut, Model, State, param
 from polytag.nn import losses
 from polytag.nn.batch import LONG, Batch, Documents, Layout, TokenArrays, tokenise
 from polytag.nn.checkpoint import load_arrays, to_arrays
+from polytag.nn.continuing import take_over
 from polytag.nn.devices import DEVICES, PRECISIONS, autocast, pick_device, pick_precision
 from polytag.nn.embedding import read_documents
 from polytag.nn.encoders import Encoder, build_encoder
+from polytag.nn.export import OnnxNetwork, export_network, fresh_export, open_export
 from polytag.nn.loop import Examples, Goal, seeded, steps_in
 from polytag.nn.loop import train as train_steps
 from polytag.nn.optimiser import SCHEDULES, Settings
 from polytag.nn.pretrained import WordSizes, describe_encoder, load_pretrained
+from polytag.nn.processes import Processes
 from polytag.scores import Scores
 from polytag.text.prepare import PREPARATIONS, prepare
 from polytag.text.tokens import SubwordTokens, WordTokens, tokens_from_state
@@ -97,6 +101,8 @@ class NeuralModel(Model):
     description: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
     network: nn.Module | None = field(init=False, repr=False, default=None)
     weights: Tensor | None = field(init=False, repr=False, default=None)
+    exported: Path | OnnxNetwork | None = field(init=False, repr=False, default=None)
+    start: NeuralModel | None = field(init=False, repr=False, default=None)
 
     # -- what a model says about itself ----------------------------------------------------------------------------
 
@@ -178,21 +184,49 @@ class NeuralModel(Model):
 
     def _begin(self, texts: Sequence[str], train: Corpus) -> None:
         """Read or learn the vocabulary, and make the network with its first weights."""
-        sizes = WordSizes(self.vocabulary, self.embedding, self.hidden, self.layers)
-        self.tokens, self.description = describe_encoder(self.encoder, texts, sizes, self.encoder_dropout)
+        self.exported = None
+        self.tokens, self.description = self._described(texts)
         counts = np.bincount(train.truth.indices, minlength=len(self.labels))
         with seeded(self.seed):
             self.network = self._network(len(self.labels))
-        if isinstance(encoder := getattr(self.network, "encoder", None), Encoder):
+        if self.start is not None:
+            self._inherit(self.start)  # before the first weights, which may depend on the encoder's
+        elif isinstance(encoder := getattr(self.network, "encoder", None), Encoder):
             load_pretrained(encoder, self.encoder, self.tokens, self.vectors)
         self._first_weights(self.network)
         if self.prior_bias and isinstance(bias := _output_bias(self.network), Tensor):
             with torch.no_grad():
                 bias.copy_(torch.from_numpy(losses.log_odds(counts, len(train))))
+        if self.start is not None:
+            self._inherit(self.start)  # and after them: only new labels start afresh
         self.weights = None
         if self.positive_weight:
             weights = losses.positive_weights(counts, len(train), self.positive_weight)
-            self.weights = torch.from_numpy(weights).to(pick_device(self.device))
+            self.weights = torch.from_numpy(weights).to(Processes(self.device).device)
+
+    def start_from(self, other: Self) -> None:
+        """Let ``fit`` begin with the tokens, the encoder and the weights of a trained model."""
+        other.require_fitted()
+        for name in ("encoder", "embedding", "hidden", "layers"):
+            if (here := getattr(self, name)) != (there := getattr(other, name)):
+                raise ConfigError(f"{name!r} is {here!r}, but {there!r} in the earlier run; leave it as it was")
+        self.start = other
+
+    def _described(self, texts: Sequence[str]) -> tuple[WordTokens | SubwordTokens, dict[str, Any]]:
+        """The tokens and the encoder's description; those of the model that training starts from, if there is one."""
+        if self.start is None:
+            sizes = WordSizes(self.vocabulary, self.embedding, self.hidden, self.layers)
+            return describe_encoder(self.encoder, texts, sizes, self.encoder_dropout)
+        assert self.start.tokens is not None
+        description = dict(self.start.description)
+        if "dropout" in description and self.encoder_dropout is not None:
+            description["dropout"] = self.encoder_dropout
+        return self.start.tokens, description
+
+    def _inherit(self, earlier: NeuralModel) -> None:
+        """Give the network the weights of an earlier one, except for the rows of new labels."""
+        assert self.network is not None and earlier.network is not None
+        take_over(self.network, earlier.network.state_dict(), self.labels, earlier.labels)
 
     def settings(self) -> Settings:
         """What the loop is told."""
@@ -227,10 +261,10 @@ class NeuralModel(Model):
         width = n_labels if k is None else min(k, n_labels)
         values = np.zeros((len(data), width), dtype=np.float32)
         labels = None if k is None else np.zeros((len(data), width), dtype=np.int32)
-        self.network.eval()
+        network = self._reader(device)
         with torch.inference_mode(), autocast(device, pick_precision(self.precision, device)):
             for rows, batch in read_documents(data, max(1, _CELLS // max(1, n_labels))):
-                found = self._probabilities(self.network, batch)
+                found = self._probabilities(network, batch)
                 if labels is not None:
                     found, best = found.topk(width, dim=1)
                     labels[rows] = best.cpu().numpy()
@@ -238,6 +272,15 @@ class NeuralModel(Model):
         if labels is None:
             return Scores.full(values, self.labels.names, "probability")
         return Scores.candidates(labels, values, self.labels.names, "probability")
+
+    def _reader(self, device: torch.device) -> nn.Module:
+        """What computes the logits: the network, or what it was exported to, which is for float32 on a CPU."""
+        assert self.network is not None
+        if self.exported is None or device.type != "cpu" or pick_precision(self.precision, device) is not None:
+            return self.network.eval()
+        if isinstance(self.exported, Path):
+            self.exported = open_export(self.exported)
+        return self.exported
 
     def _layout(self) -> Layout:
         """How documents are laid out for this network."""
@@ -256,8 +299,20 @@ class NeuralModel(Model):
         weights: dict[str, NDArray[Any]] = to_arrays(self.network.state_dict())
         return {"tokens": self.tokens.state(), "encoder": self.description, "weights": weights}
 
+    def export(self, artefact: Path, *, int8: bool = False) -> Path:
+        """Write the network as ONNX beside the artefact that this model was loaded from; the folder."""
+        self.require_fitted()
+        assert self.network is not None
+        return export_network(self.network, artefact, int8=int8)
+
+    def use_export(self, artefact: Path) -> bool:
+        """Score on the CPU with what was exported from this artefact, if there is such an export; whether there is."""
+        self.exported = fresh_export(artefact)
+        return self.exported is not None
+
     def restore(self, state: State) -> None:
         """Build the network again and give it its weights."""
+        self.exported = None
         self.tokens = tokens_from_state(state["tokens"])
         self.description = dict(state["encoder"])
         with seeded(self.seed):

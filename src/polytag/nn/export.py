@@ -1,0 +1,233 @@
+"""A trained network as an ONNX file, and that file in the network's place: how a CPU reads documents fastest.
+
+An export is the folder ``onnx`` beside the artefact's folder ``model``: ``model.onnx``, and ``export.json`` with the checksums of
+that file and of the artefact that it was made from. One that was made from another artefact is not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import importlib.util
+import io
+import json
+import logging
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from polytag.artefact import MANIFEST, polytag_version
+from polytag.errors import ArtefactError, ConfigError
+from polytag.nn.encoders import Encoder, Transformer
+
+log = logging.getLogger(__name__)
+FORMAT = 1
+NETWORK, ABOUT = "model.onnx", "export.json"
+SWITCH = "POLYTAG_ONNX"  # set to 0, exports are not used
+TOLERANCE = 1e-3  # how far an exported probability may be from torch's
+_OPSET = 18  # ONNX Runtime knows how to fuse what this version spells out, GELU above all
+_ATTENTION = "polytag_onnx"
+_SHAPES = ((1, 5), (3, 16), (2, 31))  # documents and tokens that an export is tried with
+
+
+class OnnxNetwork(nn.Module):
+    """A network that ONNX Runtime computes, on as many threads as torch would use."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file."""
+        import onnxruntime
+
+        super().__init__()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3
+        try:
+            self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the library has an error of its own for every reason, without a common base
+            raise ArtefactError(f"{path} cannot be opened ({_line(error)}); export again, or remove the folder") from None
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Logits (batch, labels)."""
+        (logits,) = self.session.run(None, {"ids": ids.numpy(), "mask": mask.numpy()})
+        return torch.from_numpy(logits)
+
+
+# -- where an export is, and whether it may be used --------------------------------------------------------------------
+
+
+def export_folder(artefact: Path) -> Path:
+    """Where the export of an artefact is: ``onnx`` beside ``model``."""
+    place = artefact.resolve()
+    return place.with_name("onnx" if place.name == "model" else f"{place.name}-onnx")
+
+
+def fresh_export(artefact: Path) -> Path | None:
+    """The file that was exported from just this artefact, if there is one and it is not switched off."""
+    folder = export_folder(artefact)
+    if os.environ.get(SWITCH) == "0" or not (folder / ABOUT).is_file():
+        return None
+    about = _about(folder)
+    if about["artefact"] != _digest(artefact / MANIFEST):
+        log.warning("%s was made from another model and is not used; export again", folder)
+        return None
+    if importlib.util.find_spec("onnxruntime") is None:
+        log.warning("%s is not used: the package onnxruntime is missing; install polytag[export]", folder)
+        return None
+    return folder / NETWORK
+
+
+def open_export(path: Path) -> OnnxNetwork:
+    """The network in an exported file, which must be as it was written."""
+    if not path.is_file() or _digest(path) != _about(path.parent)["sha256"]:
+        raise ArtefactError(f"{path} is missing or was changed after it was exported; export again, or remove the folder")
+    return OnnxNetwork(path)
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    try:
+        about = json.loads((folder / ABOUT).read_bytes())
+        sound = about["format"] <= FORMAT and isinstance(about["artefact"], str) and isinstance(about["sha256"], str)
+    except (OSError, ValueError, KeyError, TypeError):
+        sound = False
+    if not sound:
+        raise ArtefactError(f"{folder / ABOUT} does not describe an export; export again, or remove the folder")
+    return dict(about)
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# -- exporting ---------------------------------------------------------------------------------------------------------
+
+
+def export_network(network: nn.Module, artefact: Path, *, int8: bool = False) -> Path:
+    """Write the network beside its artefact, with matrix products in whole numbers if asked for; the folder."""
+    for package in ("onnx", "onnxruntime", "onnxscript"):
+        if importlib.util.find_spec(package) is None:
+            raise ConfigError(f"an export to ONNX needs the package {package!r}; install polytag[export]")
+    folder = export_folder(artefact)
+    if folder.exists() and not (folder / ABOUT).is_file():
+        raise ConfigError(f"{folder} exists and is no export; move it away")
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as temporary:
+        made = Path(temporary) / "onnx"
+        made.mkdir()
+        _write(network, made / NETWORK, int8)
+        about = {
+            "format": FORMAT, "polytag": polytag_version(), "int8": int8,
+            "artefact": _digest(artefact / MANIFEST), "sha256": _digest(made / NETWORK),
+        }  # fmt: skip
+        (made / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.replace(made, folder)
+    return folder
+
+
+def _write(network: nn.Module, path: Path, int8: bool) -> None:
+    """Trace, try the graph, and only then make its products coarser."""
+    plain = copy.deepcopy(network).to("cpu").eval()
+    with _quiet():
+        _trace(plain, path)
+        _compare(plain, OnnxNetwork(path))
+        if int8:
+            _quantise(path)
+            OnnxNetwork(path)
+
+
+def _trace(network: nn.Module, path: Path) -> None:
+    """The graph of a network, with any number of documents and tokens."""
+    network = copy.deepcopy(network)
+    encoder = getattr(network, "encoder", None)
+    if isinstance(encoder, Transformer) and encoder._four:
+        from transformers import AttentionInterface
+
+        AttentionInterface.register(_ATTENTION, _attention)
+        encoder.model.config._attn_implementation = _ATTENTION
+    any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    try:
+        torch.onnx.export(
+            network, _sample(network, *_SHAPES[1]), str(path), input_names=["ids", "mask"], output_names=["logits"],
+            opset_version=_OPSET, dynamo=True, dynamic_shapes={"ids": any_size, "mask": any_size}, external_data=False,
+            verbose=False,
+        )  # fmt: skip
+    except Exception as error:  # whatever a network does that the exporter cannot follow
+        raise ConfigError(f"this network cannot be exported to ONNX ({_line(error.__cause__ or error)}); predict with torch instead") from error
+
+
+def _attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None = None, **rest: Any
+) -> tuple[Tensor, None]:
+    """Attention as one operation of ONNX Runtime, from (batch, heads, length, size) to (batch, length, heads, size)."""
+    batch, heads, length, size = query.shape
+    flat = [part.transpose(1, 2).reshape(batch, length, heads * size) for part in (query, key, value)]
+    found = torch.onnx.ops.symbolic(
+        "com.microsoft::MultiHeadAttention",
+        [*flat, None, mask[:, 0, 0].to(torch.int32)],
+        {"num_heads": heads, "scale": size**-0.5 if scaling is None else float(scaling)},
+        dtype=query.dtype,
+        shape=(batch, length, heads * size),
+        version=1,
+    )
+    return found.view(batch, length, heads, size), None
+
+
+def _quantise(path: Path) -> None:
+    """Weights as 8-bit numbers, each output with its own scale; what they are multiplied with is rounded on the way."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    graph = onnx.load(path)
+    del graph.graph.value_info[:]  # shapes that the exporter noted; some contradict what the quantiser infers
+    quantize_dynamic(
+        graph, path, op_types_to_quantize=["MatMul", "Gemm"], per_channel=True, weight_type=QuantType.QInt8,
+        extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
+    )  # fmt: skip
+
+
+def _compare(network: nn.Module, exported: OnnxNetwork) -> None:
+    """Raise unless both give the same probabilities, for other sizes than the graph was traced with."""
+    for shape in _SHAPES:
+        ids, mask = _sample(network, *shape)
+        with torch.inference_mode():
+            expected, found = torch.sigmoid(network(ids, mask)), torch.sigmoid(exported(ids, mask))
+        worst = float((expected - found).abs().max())
+        if not worst <= TOLERANCE:
+            raise ConfigError(f"the exported network's scores differ from torch's by {worst:.2g}; predict with torch instead")
+
+
+def _sample(network: nn.Module, documents: int, length: int) -> tuple[Tensor, Tensor]:
+    """Token numbers and a mask of which every document but the first leaves something out."""
+    encoder = getattr(network, "encoder", None)
+    size = encoder.token_table().num_embeddings if isinstance(encoder, Encoder) else 2
+    length = min(length, getattr(encoder, "positions", 0) or length)
+    ids = (torch.arange(documents * length) * 7919 % size).view(documents, length)
+    mask = torch.arange(length) < length - 2 * torch.arange(documents)[:, None]
+    return ids, mask | (torch.arange(length) == 0)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what exporter and quantiser print and warn about to themselves; nobody could act on it."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def _line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,194 @@
+"""Exported networks: scores equal to torch's, 8 bits that decide alike, and exports that are stale, damaged or impossible."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import Command
+from polytag.classifier import Classifier
+from polytag.errors import ArtefactError, ConfigError
+from polytag.metrics import micro_f1
+from polytag.models.neural_model import NeuralModel
+from polytag.nn.export import ABOUT, NETWORK, OnnxNetwork, export_folder, export_network, fresh_export
+from toys import tiny_bert, toy_corpus
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+QUICK: dict[str, Any] = {"epochs": 4, "batch_size": 16, "encoder_rate": 3e-3, "head_rate": 1e-2, "device": "cpu"}
+TEXTS = [*toy_corpus(150, 5, most=30).texts, "", "cat " * 200]  # an empty one, and one longer than the encoder can read
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained bert in a folder, with its network exported in float32."""
+    folder = tmp_path_factory.mktemp("run")
+    encoder = tiny_bert(tmp_path_factory.mktemp("bert"))
+    classifier = Classifier("bert", {**QUICK, "encoder": str(encoder)}).fit(toy_corpus(400), toy_corpus(60, 1))
+    classifier.save(folder)
+    network(classifier).export(folder / "model")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def int8(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run with its network exported in 8 bits."""
+    folder = tmp_path_factory.mktemp("int8")
+    shutil.copytree(run / "model", folder / "model")
+    network(Classifier.load(folder)).export(folder / "model", int8=True)
+    return folder
+
+
+def network(classifier: Classifier) -> NeuralModel:
+    assert isinstance(classifier.model, NeuralModel)
+    return classifier.model
+
+
+def loaded(run: Path) -> Classifier:
+    """The classifier with its export in use."""
+    classifier = Classifier.load(run)
+    assert network(classifier).use_export(run / "model")
+    return classifier
+
+
+def in_torch(run: Path) -> Classifier:
+    classifier = Classifier.load(run)
+    network(classifier).exported = None
+    return classifier
+
+
+def silence(classifier: Classifier) -> None:
+    """Make torch's network useless, so that scores can only come from the export."""
+    found = network(classifier).network
+    assert found is not None
+    with torch.no_grad():
+        for weight in found.parameters():
+            weight.zero_()
+
+
+def test_exported_scores_are_those_of_torch(run: Path) -> None:
+    expected, classifier = in_torch(run).scores(TEXTS).matrix.toarray(), loaded(run)
+    silence(classifier)
+    found = classifier.scores(TEXTS).matrix.toarray()
+    assert expected.std() > 0.1  # there is something to get wrong
+    assert np.abs(found - expected).max() < 1e-3
+    assert classifier.scores(TEXTS, k=2).top(2) == classifier.scores(TEXTS).top(2)
+
+
+def test_eight_bits_decide_alike(run: Path, int8: Path) -> None:
+    corpus, plain, coarse = toy_corpus(300, 7), in_torch(run), loaded(int8)
+    silence(coarse)
+    expected, found = (clf.decision.decide(clf.scores(corpus.texts), clf.labels) for clf in (plain, coarse))
+    truth = corpus.with_labels(plain.labels).truth
+    assert micro_f1(truth, expected) > 0.9
+    assert abs(micro_f1(truth, found) - micro_f1(truth, expected)) < 0.005
+    difference = np.abs(coarse.scores(TEXTS).matrix.toarray() - plain.scores(TEXTS).matrix.toarray()).max()
+    assert 0 < difference < 0.1
+
+
+def test_matrix_products_are_done_in_whole_numbers_and_attention_in_one_operation(run: Path, int8: Path) -> None:
+    import onnx
+
+    plain, coarse = ([node.op_type for node in onnx.load(f / "onnx" / NETWORK).graph.node] for f in (run, int8))
+    assert plain.count("MultiHeadAttention") == coarse.count("MultiHeadAttention") == 2  # layers
+    assert plain.count("MatMul") + plain.count("Gemm") >= 2 * 6 + 1  # query, key, value, output, and two more; the labels
+    assert coarse.count("MatMulInteger") >= 2 * 6
+    assert "MatMul" not in coarse
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("cnn", {"filters": 8, "embedding": 16}),
+        ("cnn", {"filters": 8, "embedding": 16, "convolutions": 2}),
+        ("leam", {"embedding": 16}),
+        ("lsan", {"encoder": "words", "embedding": 16}),
+        ("bert", {"encoder": "words", "embedding": 16, "pooling": "max", "long": "windows", "max_length": 8, "overlap": 2}),
+    ],
+)  # fmt: skip
+def test_other_networks_can_be_exported(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    classifier = Classifier(name, {**QUICK, "epochs": 1, **options}).fit(toy_corpus(80), toy_corpus(20, 1))
+    classifier.save(tmp_path)
+    expected = classifier.scores(TEXTS).matrix.toarray()
+    network(classifier).export(tmp_path / "model")
+    exported = loaded(tmp_path)
+    silence(exported)
+    assert np.abs(exported.scores(TEXTS).matrix.toarray() - expected).max() < 1e-3
+
+
+def test_an_export_of_another_model_is_not_used(run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    assert fresh_export(tmp_path / "run" / "model") == (tmp_path / "run" / "onnx" / NETWORK).resolve()
+    classifier = Classifier.load(tmp_path / "run")
+    classifier.training = {**classifier.training, "documents": 1}
+    classifier.save(tmp_path / "run")
+    assert not network(Classifier.load(tmp_path / "run")).use_export(tmp_path / "run" / "model")
+    assert "made from another model" in caplog.text
+
+
+def test_an_export_can_be_switched_off_and_training_again_forgets_it(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier = loaded(run)
+    classifier.fit(toy_corpus(40, 3), toy_corpus(20, 4))
+    assert network(classifier).exported is None
+    monkeypatch.setenv("POLYTAG_ONNX", "0")
+    assert not network(classifier).use_export(run / "model")
+
+
+def test_other_precision_than_float32_stays_with_torch(run: Path) -> None:
+    model = network(loaded(run))
+    model.precision = "bf16"
+    assert model._reader(torch.device("cpu")) is model.network
+    model.precision = "auto"
+    assert isinstance(model._reader(torch.device("cpu")), OnnxNetwork)
+
+
+def test_a_damaged_export_is_noticed(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    classifier = loaded(tmp_path / "run")
+    path = tmp_path / "run" / "onnx" / NETWORK
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(ArtefactError, match=r"model\.onnx.*changed.*export again"):
+        classifier.scores(["a cat"])
+    path.with_name(ABOUT).write_text("{}")
+    with pytest.raises(ArtefactError, match=r"export\.json does not describe"):
+        fresh_export(tmp_path / "run" / "model")
+
+
+def test_the_command_writes_an_export_again_and_again(polytag: Command, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "model", tmp_path / "run" / "model")
+    for more in ((), ("--int8",)):
+        told = polytag("export", tmp_path / "run", "--onnx", *more)
+        assert told.code == 0 and told.out == "" and "exported" in told.err, told
+        about = json.loads((tmp_path / "run" / "onnx" / ABOUT).read_text())
+        assert about["int8"] is bool(more)
+        assert sorted(p.name for p in (tmp_path / "run" / "onnx").iterdir()) == [ABOUT, NETWORK]
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["model", "onnx"]
+    assert loaded(tmp_path / "run").predict(["a cat in paris"]) == in_torch(run).predict(["a cat in paris"])
+
+
+def test_what_cannot_be_exported(polytag: Command, run: Path, run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "no network to export" in polytag("export", run_folder, "--onnx").complaint
+    assert not (run_folder / "onnx").exists()
+    assert "--onnx" in polytag("export", run).complaint
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "onnxruntime" else find(name, *rest))
+    assert "'onnxruntime'; install polytag[export]" in polytag("export", run, "--onnx").complaint
+    assert fresh_export(run / "model") is None
+
+
+def test_a_folder_that_is_no_export_is_left_alone(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "model", tmp_path / "run" / "model")
+    (tmp_path / "run" / "onnx").mkdir()
+    found = network(in_torch(run)).network
+    assert found is not None
+    with pytest.raises(ConfigError, match="is no export"):
+        export_network(found, tmp_path / "run" / "model")
+    assert export_folder(tmp_path / "best") == (tmp_path / "best-onnx").resolve()
