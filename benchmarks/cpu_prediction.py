@@ -29,7 +29,7 @@ from polytag.metrics import micro_f1
 from polytag.models.neural_model import NeuralModel
 from polytag.nn.pretrained import minilm_folder
 
-LENGTH, BATCH_SIZES, TRIED, BARS = 320, (1, 8, 32), 96, {"float32": 1.3, "int8": 3.0}
+LENGTH, BATCH_SIZES, TRIED, BARS = 320, (1, 8, 32), 48, {"float32": 1.3, "int8": 3.0}
 METHODS = ("torch", "onnx float32", "onnx int8")
 Predict = Callable[[list[str]], Any]
 

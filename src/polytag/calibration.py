@@ -15,14 +15,19 @@ from polytag.scores import Scores
 _PRIOR = 5.0  # a label's own curve counts as much as the common one after about this many informative entries
 
 
+def places_of(entries: csr_array, matrix: csr_array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Where the entries of one sparse matrix stand among those of another of the same shape, and which of them are there."""
+    n_labels = np.int64(matrix.shape[1])
+    wanted, stored = _keys(entries, n_labels), _keys(matrix, n_labels)
+    if not len(stored):
+        return np.zeros(len(wanted), dtype=np.int64), np.zeros(len(wanted), dtype=bool)
+    at = np.minimum(np.searchsorted(stored, wanted), len(stored) - 1)  # both ascend: by document, then by label
+    return at, np.asarray(stored[at] == wanted)
+
+
 def entries_in(scores: Scores, truth: csr_array) -> NDArray[np.bool_]:
     """For every stored entry of the scores, whether that label is true of that document."""
-    n_labels = np.int64(scores.matrix.shape[1])
-    stored, true = _keys(scores.matrix, n_labels), _keys(truth, n_labels)
-    if not len(true):
-        return np.zeros(len(stored), dtype=bool)
-    at = np.searchsorted(true, stored)  # both ascend: by document, then by label
-    return np.asarray(true[np.minimum(at, len(true) - 1)] == stored)
+    return places_of(scores.matrix, truth)[1]
 
 
 def _keys(matrix: csr_array, n_labels: np.int64) -> NDArray[np.int64]:
@@ -98,7 +103,7 @@ class Platt:
         """The same entries as probabilities."""
         values, labels = scores.matrix.data, scores.matrix.indices
         if scores.is_full and scores.kind == "margin":
-            z = values.reshape(len(scores), -1) * self.slopes + self.offsets  # (documents, labels), float32
+            z = values.reshape(len(scores), len(self.slopes)) * self.slopes + self.offsets  # (documents, labels), float32
         else:
             z = self.slopes[labels] * _inputs(scores, values) + self.offsets[labels]
         np.negative(z, out=z)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.artefact import artefact_folder, read_artefact, write_artefact
-from polytag.calibration import Platt
+from polytag.calibration import Platt, places_of
 from polytag.corpus import Corpus
 from polytag.decision import Decision
 from polytag.documents import ReadOptions
@@ -189,14 +189,15 @@ class Classifier:
                 yield Prediction([name for name, _ in row], [value for _, value in row])
             return
         decided = self.decision.decide(scores, self.labels)
-        for (labels, values), start, stop in zip(scores, decided.indptr[:-1], decided.indptr[1:], strict=True):
-            chosen = decided.indices[start:stop]
-            at = np.searchsorted(labels, chosen)
-            found = np.array(
-                [values[p] if p < len(labels) and labels[p] == j else scores.absent for p, j in zip(at, chosen, strict=True)]
-            )
-            order = np.argsort(-found, kind="stable")
-            yield Prediction([self.labels[int(chosen[o])] for o in order], [float(found[o]) for o in order])
+        at, known = places_of(decided, scores.matrix)
+        found = (
+            np.where(known, scores.matrix.data[at], scores.absent) if len(scores.matrix.data) else np.full(len(at), scores.absent)
+        )
+        rows = np.repeat(np.arange(len(scores)), np.diff(decided.indptr))
+        order = np.lexsort((-found, rows))  # stable: equal scores keep the order of the labels
+        labels, values = decided.indices[order].tolist(), found[order].tolist()
+        for start, stop in pairwise(decided.indptr.tolist()):
+            yield Prediction([self.labels.names[label] for label in labels[start:stop]], values[start:stop])
 
     def _batch(self) -> int:
         return max(1, min(_MOST, _CELLS // max(1, len(self.labels))))

@@ -43,7 +43,9 @@ class Shortened:
 # What two cores can do in three minutes.
 SHORTENED = {
     "embed": Shortened({"max_length": 48}),
-    "bert": Shortened({"max_length": 48, "epochs": 2, "encoder_rate": 3e-4, "head_rate": 1e-2}, 2_000),
+    "bert": Shortened(
+        {"max_length": 48, "epochs": 2, "batch_size": 16, "frozen_layers": 3, "encoder_rate": 3e-4, "head_rate": 5e-3}, 2_000
+    ),
 }
 
 
@@ -171,7 +173,7 @@ def default_models(console: Console) -> list[str]:
     if not missing:
         return ["br", *NEURAL]
     told = f"{' and '.join(NEURAL)} need {missing[0]}; install polytag[nn] to compare them too."
-    console.print(told, highlight=False, soft_wrap=True)
+    console.print(told, highlight=False, soft_wrap=True, markup=False)
     return ["br"]
 
 

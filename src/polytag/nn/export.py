@@ -161,7 +161,9 @@ def _trace(network: nn.Module, path: Path) -> None:
             verbose=False,
         )  # fmt: skip
     except Exception as error:  # whatever a network does that the exporter cannot follow
-        raise ConfigError(f"this network cannot be exported to ONNX ({_line(error.__cause__ or error)}); predict with torch instead") from error
+        raise ConfigError(
+            f"this network cannot be exported to ONNX ({_line(error.__cause__ or error)}); predict with torch instead"
+        ) from error
 
 
 def _attention(
