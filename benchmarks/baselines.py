@@ -1,6 +1,6 @@
 """The classic baselines at their defaults on every corpus: train and validation given, test scored once.
 
-    python benchmarks/baselines.py [--data DIR] [--corpora reuters,aapd,rcv1-small,debtags] [--models br,cc,lp]
+python benchmarks/baselines.py [--data DIR] [--corpora reuters,aapd,rcv1-small,debtags] [--models br,cc,lp]
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from peers.report import machine
-
 from polytag.comparing import compare_models
 from polytag.formats import ReadOptions
 from polytag.recipe import Recipe

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from conftest import Command
 from polytag.classifier import Classifier
+from polytag.cli import app
 from polytag.errors import ArtefactError, ConfigError
 from polytag.metrics import micro_f1
 from polytag.models.neural_model import NeuralModel
@@ -40,10 +42,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def int8(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same run with its network exported in 8 bits."""
-    folder = tmp_path_factory.mktemp("int8")
-    shutil.copytree(run / "model", folder / "model")
-    network(Classifier.load(folder)).export(folder / "model", int8=True)
+    """The same run with its network exported in 8 bits, by the command and in the place of the first export."""
+    folder = tmp_path_factory.mktemp("int8") / "run"
+    shutil.copytree(run, folder)
+    told = CliRunner().invoke(app, ["export", str(folder), "--onnx", "--int8"])
+    assert told.exit_code == 0 and told.stdout == "" and "exported in 8 bits" in told.stderr, told
     return folder
 
 
@@ -108,7 +111,6 @@ def test_matrix_products_are_done_in_whole_numbers_and_attention_in_one_operatio
     ("name", "options"),
     [
         ("cnn", {"filters": 8, "embedding": 16}),
-        ("cnn", {"filters": 8, "embedding": 16, "convolutions": 2}),
         ("leam", {"embedding": 16}),
         ("lsan", {"encoder": "words", "embedding": 16}),
         ("bert", {"encoder": "words", "embedding": 16, "pooling": "max", "long": "windows", "max_length": 8, "overlap": 2}),
@@ -122,6 +124,15 @@ def test_other_networks_can_be_exported(name: str, options: dict[str, Any], tmp_
     exported = loaded(tmp_path)
     silence(exported)
     assert np.abs(exported.scores(TEXTS).matrix.toarray() - expected).max() < 1e-3
+
+
+def test_a_network_that_the_exporter_cannot_follow_is_refused(tmp_path: Path) -> None:
+    options = {**QUICK, "epochs": 1, "filters": 8, "embedding": 16, "convolutions": 2}
+    classifier = Classifier("cnn", options).fit(toy_corpus(80), toy_corpus(20, 1))
+    classifier.save(tmp_path)
+    with pytest.raises(ConfigError, match=r"cannot be exported to ONNX.*predict with torch"):
+        network(classifier).export(tmp_path / "model")
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 
 def test_an_export_of_another_model_is_not_used(run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -162,16 +173,11 @@ def test_a_damaged_export_is_noticed(run: Path, tmp_path: Path) -> None:
         fresh_export(tmp_path / "run" / "model")
 
 
-def test_the_command_writes_an_export_again_and_again(polytag: Command, run: Path, tmp_path: Path) -> None:
-    shutil.copytree(run / "model", tmp_path / "run" / "model")
-    for more in ((), ("--int8",)):
-        told = polytag("export", tmp_path / "run", "--onnx", *more)
-        assert told.code == 0 and told.out == "" and "exported" in told.err, told
-        about = json.loads((tmp_path / "run" / "onnx" / ABOUT).read_text())
-        assert about["int8"] is bool(more)
-        assert sorted(p.name for p in (tmp_path / "run" / "onnx").iterdir()) == [ABOUT, NETWORK]
-    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["model", "onnx"]
-    assert loaded(tmp_path / "run").predict(["a cat in paris"]) == in_torch(run).predict(["a cat in paris"])
+def test_the_command_leaves_one_export_and_nothing_else(run: Path, int8: Path) -> None:
+    for folder, coarse in ((run, False), (int8, True)):
+        assert json.loads((folder / "onnx" / ABOUT).read_text())["int8"] is coarse
+        assert sorted(p.name for p in (folder / "onnx").iterdir()) == [ABOUT, NETWORK]
+        assert sorted(p.name for p in folder.iterdir()) == ["model", "onnx"]
 
 
 def test_what_cannot_be_exported(polytag: Command, run: Path, run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

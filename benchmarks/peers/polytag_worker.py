@@ -30,8 +30,8 @@ class Trained(NamedTuple):
 class Polytag:
     """Binary relevance three times.
 
-    ``br-plain`` solves the peers' problem (C = 1, no class weights), ``br`` has its own class weights and the middle of its grid of C,
-    ``br-complete`` is all of the default: C, calibration and thresholds from out-of-fold scores.
+    ``br-plain`` solves the peers' problem (C = 1, no class weights), ``br`` has its own class weights and the middle of its grid
+    of C, ``br-complete`` is all of the default: C, calibration and thresholds from out-of-fold scores.
     """
 
     packages = ("polytag", "numba", "numpy", "scipy")

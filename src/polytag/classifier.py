@@ -190,9 +190,8 @@ class Classifier:
             return
         decided = self.decision.decide(scores, self.labels)
         at, known = places_of(decided, scores.matrix)
-        found = (
-            np.where(known, scores.matrix.data[at], scores.absent) if len(scores.matrix.data) else np.full(len(at), scores.absent)
-        )
+        found = np.full(len(at), scores.absent)
+        found[known] = scores.matrix.data[at[known]]
         rows = np.repeat(np.arange(len(scores)), np.diff(decided.indptr))
         order = np.lexsort((-found, rows))  # stable: equal scores keep the order of the labels
         labels, values = decided.indices[order].tolist(), found[order].tolist()
