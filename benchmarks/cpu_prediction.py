@@ -147,9 +147,10 @@ def main() -> None:
         found = measure(run, corpus, told.rounds)
     times = found["times_the_pipeline"]
     float32 = max(times["torch"], times["onnx float32"])
-    options = "".join(f" --{key} {value}" for key, value in (("documents", told.documents), ("rounds", told.rounds)) if value)
+    told_options = (("run", told.run and "RUN"), ("documents", told.documents), ("rounds", told.rounds))
+    options = "".join(f" --{key} {value}" for key, value in told_options if value)
     result = {
-        "command": f"python benchmarks/cpu_prediction.py{' --run RUN' if told.run else ''}{options}", "machine": about, "threads": torch.get_num_threads(),
+        "command": f"python benchmarks/cpu_prediction.py{options}", "machine": about, "threads": torch.get_num_threads(),
         "packages": {name: version(name) for name in ("torch", "transformers", "onnxruntime", "tokenizers")},
         "documents": count, "of": len(test), "max_length": LENGTH, "trained_steps": None if told.run else told.steps, **found,
         "bars": {"float32": [float32, BARS["float32"]], "int8": [times["onnx int8"], BARS["int8"]]},

@@ -235,11 +235,13 @@ class Classifier:
         place = artefact_folder(folder)
         state = read_artefact(place)
         try:
-            return cls._from_state(state)
+            classifier = cls._from_state(state)
         except ConfigError as error:
             raise ArtefactError(f"{place}: {error}") from None
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ArtefactError(f"{place}: not a classifier ({error}); train it again") from None
+        classifier.model.use_export(place)
+        return classifier
 
     @classmethod
     def _from_state(cls, state: dict[str, Any]) -> Self:

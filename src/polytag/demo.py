@@ -42,9 +42,9 @@ class Shortened:
 
 # What two cores can do in three minutes.
 SHORTENED = {
-    "embed": Shortened({"max_length": 48}),
+    "embed": Shortened({"max_length": 32}),
     "bert": Shortened(
-        {"max_length": 48, "epochs": 2, "batch_size": 16, "frozen_layers": 3, "encoder_rate": 3e-4, "head_rate": 5e-3}, 2_000
+        {"max_length": 32, "epochs": 2, "batch_size": 16, "frozen_layers": 3, "encoder_rate": 3e-4, "head_rate": 5e-3}, 1_000
     ),
 }
 

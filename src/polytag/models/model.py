@@ -8,6 +8,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from scipy.sparse import csr_array
@@ -95,6 +96,10 @@ class Model(ABC):
             f"the model {model_name(self)!r} cannot go on from an earlier run: linear models are simply trained again, on all "
             "documents, old and new together"
         )
+
+    def use_export(self, artefact: Path) -> bool:
+        """Score with what was exported from this artefact, if there is such an export and the model can; whether it does."""
+        return False
 
     def options(self) -> dict[str, Any]:
         """The hyper-parameters by name."""
