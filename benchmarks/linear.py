@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -92,7 +93,8 @@ def run_worker(row: Row, problem: Path, out: Path, options: argparse.Namespace) 
 
 def chosen_rows(options: argparse.Namespace) -> list[Row]:
     """The rows of the peers that were asked for; the slow ones only when they were asked for too."""
-    return [row for row in ROWS if row.peer in options.peers.split(",") and (options.slow or not row.slow)]
+    asked = [row for row in ROWS if row.peer in options.peers.split(",") and re.search(options.rows, row.name)]
+    return [row for row in asked if options.slow or not row.slow]
 
 
 def benchmark(options: argparse.Namespace, console: Console) -> dict[str, Any]:
@@ -126,6 +128,8 @@ def command_of(options: argparse.Namespace) -> str:
     words = ["python benchmarks/linear.py", "--corpora", options.corpora]
     if options.peers != ALL_PEERS:
         words += ["--peers", options.peers]
+    if options.rows:
+        words += ["--rows", f"'{options.rows}'"]
     words += ["--repeat", str(options.repeat), "--threads", str(options.threads)]
     return " ".join(words) + (" --slow" if options.slow else "")
 
@@ -137,6 +141,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=Path(default), help="folder with one folder per corpus (or POLYTAG_DATA)")
     parser.add_argument("--corpora", default="reuters,debtags")
     parser.add_argument("--peers", default=ALL_PEERS)
+    parser.add_argument("--rows", default="", help="only rows whose name matches this regular expression")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--slow", action="store_true", help="also the methods that cross-validate inside, once each")
