@@ -62,8 +62,8 @@ class Polytag:
         documents = [""] * x.shape[0]
         corpus = Corpus(documents, documents, labels, y)
         parts = corpus.folds(model.folds)
-        chosen = model._strength(problem, corpus, parts, Run())
-        held = model._out_of_fold(problem, corpus, parts, chosen, Run())
+        chosen, first = model._strength(problem, corpus, parts, Run())
+        held = model._out_of_fold(problem, corpus, parts, chosen, first, Run())
         assert held is not None
         calibration = Platt.fit(held.scores, held.truth)
         decision = Decision(min_labels=int(np.diff(y.indptr).min()))

@@ -10,29 +10,36 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from polytag.linear.parallel import in_threads
 from polytag.scores import Scores
 
+_ENOUGH = 200_000  # entries, evenly taken, that the common curve is fitted on at the least
+_LABELS = 16  # labels whose curves one thread fits at a time
 _PRIOR = 5.0  # a label's own curve counts as much as the common one after about this many informative entries
 
 
 def places_of(entries: csr_array, matrix: csr_array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Where the entries of one sparse matrix stand among those of another of the same shape, and which of them are there."""
-    n_labels = np.int64(matrix.shape[1])
-    wanted, stored = _keys(entries, n_labels), _keys(matrix, n_labels)
-    if not len(stored):
-        return np.zeros(len(wanted), dtype=np.int64), np.zeros(len(wanted), dtype=bool)
-    at = np.minimum(np.searchsorted(stored, wanted), len(stored) - 1)  # both ascend: by document, then by label
-    return at, np.asarray(stored[at] == wanted)
+    at, known = np.zeros(len(entries.indices), dtype=np.int64), np.zeros(len(entries.indices), dtype=np.bool_)
+    _merge(entries.indptr, entries.indices, matrix.indptr, matrix.indices, at, known)
+    return at, known
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _merge(indptr: Any, indices: Any, other_indptr: Any, other_indices: Any, at: Any, known: Any) -> None:
+    """Walk along two sparse matrices row by row; in both the labels ascend within a row."""
+    for i in range(len(indptr) - 1):
+        q, last = other_indptr[i], other_indptr[i + 1]
+        for p in range(indptr[i], indptr[i + 1]):
+            while q < last and other_indices[q] < indices[p]:
+                q += 1
+            if q < last and other_indices[q] == indices[p]:
+                at[p], known[p] = q, True
 
 
 def entries_in(scores: Scores, truth: csr_array) -> NDArray[np.bool_]:
     """For every stored entry of the scores, whether that label is true of that document."""
     return places_of(scores.matrix, truth)[1]
-
-
-def _keys(matrix: csr_array, n_labels: np.int64) -> NDArray[np.int64]:
-    rows = np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
-    return np.asarray(rows * n_labels + matrix.indices)
 
 
 def logit(values: NDArray[Any]) -> NDArray[np.float64]:
@@ -70,9 +77,9 @@ def _fit_sigmoid(x: Any, y: Any, slope0: float, offset0: float, prior: float) ->
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _fit_labels(x: Any, y: Any, ends: Any, prior: float, slopes: Any, offsets: Any) -> None:
-    start = 0
-    for label in range(len(ends)):
+def _fit_labels(x: Any, y: Any, ends: Any, first: int, last: int, prior: float, slopes: Any, offsets: Any) -> None:
+    start = ends[first - 1] if first else 0
+    for label in range(first, last):
         if ends[label] > start:
             slopes[label], offsets[label] = _fit_sigmoid(
                 x[start : ends[label]], y[start : ends[label]], slopes[label], offsets[label], prior
@@ -92,11 +99,17 @@ class Platt:
         """Fit on scores of documents that the model was not trained on."""
         n_labels = int(scores.matrix.shape[1])
         x, y = _inputs(scores, scores.matrix.data), entries_in(scores, truth).astype(np.float64)
-        slope, offset = _fit_sigmoid(x, y, 1.0, 0.0, 1.0)
+        few = slice(None, None, 1 + len(x) // _ENOUGH)
+        slope, offset = _fit_sigmoid(x[few], y[few], 1.0, 0.0, 1.0)
         slopes, offsets = np.full(n_labels, slope), np.full(n_labels, offset)
         order = np.argsort(scores.matrix.indices, kind="stable")
-        ends = np.cumsum(np.bincount(scores.matrix.indices, minlength=n_labels))
-        _fit_labels(x[order], y[order], ends, _PRIOR, slopes, offsets)
+        x, y, ends = x[order], y[order], np.cumsum(np.bincount(scores.matrix.indices, minlength=n_labels))
+
+        def some_labels(first: int) -> None:
+            _fit_labels(x, y, ends, first, min(first + _LABELS, n_labels), _PRIOR, slopes, offsets)
+
+        for _ in in_threads(some_labels, range(0, n_labels, _LABELS)):
+            pass
         return cls(np.maximum(slopes, 1e-3).astype(np.float32), offsets.astype(np.float32))
 
     def apply(self, scores: Scores) -> Scores:

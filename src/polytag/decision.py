@@ -12,6 +12,7 @@ from scipy.sparse import csr_array, vstack
 
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
+from polytag.linear.parallel import in_threads
 from polytag.metrics import macro_f1, micro_f1, subset_accuracy
 from polytag.scores import Scores
 from polytag.thresholds import Evidence, apply, common, evidence, select
@@ -108,7 +109,7 @@ class Decision:
         rule, _, pseudo = name.partition(":")
         self.rule = rule
         if rule == "threshold":
-            self.thresholds = common(scores, truth, self.optimise, self.min_labels)
+            self.thresholds = found.common if found else common(scores, truth, self.optimise, self.min_labels)
         elif rule == "per_label":
             found = found or evidence(scores, truth, self.optimise, self.min_labels)
             self.thresholds = found.limits(float(pseudo))
@@ -122,15 +123,22 @@ class Decision:
         n = len(scores)
         true: list[csr_array] = []
         predicted: dict[str, list[csr_array]] = {name: [] for name in names}
-        for part in range(min(_PARTS, n)):
+
+        def decided_part(part: int) -> tuple[csr_array, list[csr_array]]:
             held = np.arange(n) % _PARTS == part
             seen, hidden = select(scores, ~held), select(scores, held)
             found = evidence(seen, truth[~held], self.optimise, self.min_labels)
-            true.append(truth[held])
+            sets = []
             for name in names:
                 trial = Decision(optimise=self.optimise, min_labels=self.min_labels, closed=self.closed, k=self.k)
                 trial._set(name, seen, truth[~held], found)
-                predicted[name].append(trial.decide(hidden, labels))
+                sets.append(trial.decide(hidden, labels))
+            return truth[held], sets
+
+        for known, sets in in_threads(decided_part, range(min(_PARTS, n))):
+            true.append(known)
+            for name, decided_set in zip(names, sets, strict=True):
+                predicted[name].append(decided_set)
         whole = csr_array(vstack(true))
         decided = {name: csr_array(vstack(parts)) for name, parts in predicted.items()}
         return {name: (METRICS[self.optimise](whole, sets), macro_f1(whole, sets)) for name, sets in decided.items()}

@@ -152,6 +152,11 @@ class Evidence(NamedTuple):
     positives: NDArray[np.float64]
     kind: Kind
 
+    @property
+    def common(self) -> NDArray[np.float32]:
+        """The common threshold alone."""
+        return _back(self.kind, np.array([self.base]))
+
     def limits(self, pseudo: float) -> NDArray[np.float32]:
         """A threshold per label, pulled towards the common one by ``pseudo`` documents' worth of evidence."""
         weight = self.positives / (self.positives + pseudo)

@@ -46,44 +46,48 @@ class LinearModel(Model):
         corpus = train if valid is None else train.concat(valid)
         parts = corpus.folds(self.folds, seed=self.seed) if len(corpus) >= 2 * self.folds else []
         problem = self._begin(corpus, parts, run)
-        chosen = self._strength(problem, corpus, parts, run)
-        held = self._out_of_fold(problem, corpus, parts, chosen, run)
+        chosen, first = self._strength(problem, corpus, parts, run)
+        held = self._out_of_fold(problem, corpus, parts, chosen, first, run)
         run.log("final", {"c": chosen, "documents": len(corpus), "features": int(problem.features.shape[1])})
         self.trained = self._train(problem, [chosen], None)[0]
         self.labels = corpus.labels
         return held
 
-    def _strength(self, problem: Problem, corpus: Corpus, parts: Folds, run: Run) -> float:
-        """The C that decides best on the first held-out part."""
+    def _strength(self, problem: Problem, corpus: Corpus, parts: Folds, run: Run) -> tuple[float, Scores | None]:
+        """The C that decides best on the first held-out part, and the scores of that part if all labels took part."""
         strengths = sorted(set(self.c))
         if len(strengths) == 1 or not parts:
-            return strengths[len(strengths) // 2]
-        values = run.stage("strength", partial(self._values_state, problem, corpus, parts[0], strengths))["values"]
-        run.log("strength", {"c": strengths, self.optimise: values})
-        return strengths[int(np.argmax(values))]
+            return strengths[len(strengths) // 2], None
+        found = run.stage("strength", partial(self._search, problem, corpus, parts[0], strengths))
+        run.log("strength", {"c": strengths, self.optimise: found["values"]})
+        chosen = strengths[int(np.argmax(found["values"]))]
+        return chosen, None if found["scores"] is None else Scores.from_state(found["scores"], corpus.labels.names)
 
-    def _values_state(self, problem: Problem, corpus: Corpus, part: Fold, strengths: list[float]) -> State:
-        return {"values": self._values(problem, corpus, part, strengths)}
-
-    def _values(self, problem: Problem, corpus: Corpus, part: Fold, strengths: list[float]) -> list[float]:
-        """What one threshold (or the model's own sets) makes of a held-out part, for each strength; some labels will do."""
+    def _search(self, problem: Problem, corpus: Corpus, part: Fold, strengths: list[float]) -> State:
         few = _sample_of_labels(corpus)
-        scored = self._fold_scores(Problem(problem.features, few.truth), few, part, strengths)
-        truth = few.truth[part[1]]
-        least = int(np.diff(few.truth.indptr).min())
+        scored = self._fold_scores(Problem(problem.features, few.truth) if few is not corpus else problem, few, part, strengths)
+        values = self._values(few, part, scored)
+        return {"values": values, "scores": scored[int(np.argmax(values))].state() if few is corpus else None}
+
+    def _values(self, corpus: Corpus, part: Fold, scored: Sequence[Scores]) -> list[float]:
+        """What one threshold (or the model's own sets) makes of each of several scores of a held-out part."""
+        truth = corpus.truth[part[1]]
+        least = int(np.diff(corpus.truth.indptr).min())
         values = []
         for scores in scored:
             rule = "decoded" if scores.decoded is not None else "threshold"
-            decision = Decision(rule, self.optimise, min_labels=least).fit(scores, truth, few.labels)
-            values.append(METRICS[self.optimise](truth, decision.decide(scores, few.labels)))
+            decision = Decision(rule, self.optimise, min_labels=least).fit(scores, truth, corpus.labels)
+            values.append(METRICS[self.optimise](truth, decision.decide(scores, corpus.labels)))
         return values
 
-    def _out_of_fold(self, problem: Problem, corpus: Corpus, parts: Folds, chosen: float, run: Run) -> HeldOut | None:
-        """The scores of every document by a model that did not see it."""
+    def _out_of_fold(
+        self, problem: Problem, corpus: Corpus, parts: Folds, chosen: float, first: Scores | None, run: Run
+    ) -> HeldOut | None:
+        """The scores of every document by a model that did not see it; those of the first part may be there already."""
         if not parts:
             return None
-        scored = []
-        for number, part in enumerate(run.track(parts, "out-of-fold scores"), start=1):
+        scored = [] if first is None else [first]
+        for number, part in enumerate(run.track(parts[len(scored) :], "out-of-fold scores"), start=1 + len(scored)):
             make = partial(self._fold_state, problem, corpus, part, chosen)
             state = run.stage(f"fold{number}", make, key={"c": chosen})
             scored.append(Scores.from_state(state, corpus.labels.names))

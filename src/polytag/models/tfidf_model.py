@@ -48,7 +48,7 @@ class TfidfModel(LinearModel):
             problem = Problem(tfidf.transform(texts), corpus.truth)
             value = 0.0
             if len(lengths) > 1:
-                value = self._values(problem, corpus, parts[0], [sorted(self.c)[len(self.c) // 2]])[0]
+                value = self._search(problem, corpus, parts[0], [sorted(self.c)[len(self.c) // 2]])["values"][0]
                 run.log("ngrams", {"ngrams": length, "features": len(tfidf.keys), self.optimise: value})
             if value > best:
                 best, found, self.tfidf = value, problem, tfidf
