@@ -63,5 +63,5 @@ $(NN): | $(BASE)
 
 $(DEV): | $(NN)
 	@echo "installing what tests and checks need into $(VENV)"
-	@$(PIP) install -e ".[nn,export,dev]"
+	@$(PIP) install -e ".[nn,export,tune,dev]"
 	@rm -f $(VENV)/.polytag-dev-* && touch $@

@@ -1,10 +1,14 @@
 """Train models with given settings and measure them: on validation while settings are chosen, on test once they are frozen.
 
-    python benchmarks/neural.py --data DIR --jobs JOBS.json --parallel 6 --out FILE [--test]
+    python benchmarks/neural.py --data DIR --jobs JOBS.json --parallel 6 --out FILE [--test] [--runs DIR]
 
 JOBS.json is a list of ``{"name": ..., "corpus": "reuters", "model": "bert", "options": {...}, "seeds": [0, 1, 2]}``. Jobs run
 side by side, one process each. Validation numbers are those of the decision fitted there, and cross-fitted (thresholds from the
 other four fifths); test numbers come from the same classifier, with nothing chosen on test.
+
+With ``--runs`` every trained classifier is kept there as NAME-SEED, and ``{runs}`` and ``{seed}`` in an option stand for that
+folder and the seed: so can a mixture name the runs of an earlier call. A job's ``decisions`` are further rules that its scores
+are judged by: thresholds such as 0.5, or ``"decoded"``. Its ``variants`` are settings that a trained model is given afterwards.
 """
 
 from __future__ import annotations
@@ -14,37 +18,114 @@ import json
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 KEPT = ("micro_f1", "macro_f1", "subset_accuracy", "p@1", "p@3", "p@5", "hamming_loss", "samples_f1", "calibration_error")
 
 
-def run_one(data: Path, job: dict[str, Any], seed: int, test: bool) -> dict[str, Any]:
+def run_one(told: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
     """Train once and measure."""
     from polytag import Classifier, Corpus, LabelSet
+    from polytag.run import Run
 
-    folder = data / job["corpus"]
+    folder = told.data / job["corpus"]
     labels = LabelSet.read(folder / "labels.jsonl")
-    parts = {name: Corpus.read(folder / f"{name}.jsonl.xz", labels=labels) for name in ("train", "valid", "test")[: 2 + test]}
-    classifier = Classifier(job["model"], {**job.get("options", {}), "seed": seed})
+    names = ("train", "valid", "test")[: 2 + told.test]
+    parts = {name: Corpus.read(folder / f"{name}.jsonl.xz", labels=labels) for name in names}
+    classifier = Classifier(job["model"], {**_filled(job.get("options", {}), told), "seed": told.seed})
+    log = _Log()
     start = time.perf_counter()
-    classifier.fit(parts["train"], parts["valid"])
-    seconds = time.perf_counter() - start
-    row: dict[str, Any] = {"seed": seed, "train_seconds": seconds, "decision": classifier.decision.report}
-    row["valid"] = {key: value for key, value in classifier.evaluate(parts["valid"]).items() if key in KEPT}
-    if test:
+    classifier.fit(parts["train"], parts["valid"], log.watching(Run()))
+    row: dict[str, Any] = {
+        "seed": told.seed,
+        "train_seconds": time.perf_counter() - start,
+        "decision": classifier.decision.report,
+    }
+    row |= {"by_epoch": log.values, "mixing": log.mixing}
+    if told.runs:
+        classifier.save(told.runs / f"{job['name'].replace(' ', '-')}-{told.seed}")
+    for name in names[1:]:
         start = time.perf_counter()
-        row["test"] = {key: value for key, value in classifier.evaluate(parts["test"]).items() if key in KEPT}
-        row["test_seconds"] = time.perf_counter() - start
+        row[name] = _kept(classifier.evaluate(parts[name]))
+        row[f"{name}_seconds"] = time.perf_counter() - start
+        row[f"{name}_decisions"] = {str(rule): _judged(classifier, parts[name], rule) for rule in job.get("decisions", [])}
+        row[f"{name}_variants"] = [_varied(classifier, parts[name], options) for options in job.get("variants", [])]
     return row
+
+
+def _filled(options: Any, told: argparse.Namespace) -> Any:
+    """Options with their places for the folder of runs and the seed filled in."""
+    if isinstance(options, dict):
+        return {key: _filled(value, told) for key, value in options.items()}
+    if isinstance(options, list):
+        return [_filled(value, told) for value in options]
+    return options.format(runs=told.runs, seed=told.seed) if isinstance(options, str) else options
+
+
+def _kept(found: dict[str, float]) -> dict[str, float]:
+    return {key: value for key, value in found.items() if key in KEPT}
+
+
+def _judged(classifier: Any, corpus: Any, rule: str | float) -> dict[str, float]:
+    """What another rule makes of the same scores; at a fixed threshold there is no least number of labels, as in the paper."""
+    import numpy as np
+
+    from polytag.decision import Decision
+
+    own = classifier.decision
+    if rule == "decoded":
+        classifier.decision = Decision("decoded", own.optimise)
+    else:
+        classifier.decision = Decision("threshold", own.optimise, thresholds=np.full(1, rule, dtype=np.float32))
+    try:
+        return _kept(classifier.evaluate(corpus))
+    finally:
+        classifier.decision = own
+
+
+def _varied(classifier: Any, corpus: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """What a trained model does with other settings, such as another beam."""
+    before = {name: getattr(classifier.model, name) for name in options}
+    for name, value in options.items():
+        setattr(classifier.model, name, value)
+    start = time.perf_counter()
+    found: dict[str, Any] = {"options": options, **_kept(classifier.evaluate(corpus)), "seconds": time.perf_counter() - start}
+    if "beam" in options:
+        found["decoded"] = _judged(classifier, corpus, "decoded")
+    for name, value in before.items():
+        setattr(classifier.model, name, value)
+    return found
+
+
+class _Log:
+    """What a training says about itself: the metric on validation documents by epoch, and how a mixture was weighed."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.mixing: Any = None
+
+    def watching(self, run: Any) -> Any:
+        """The run, whose log is read along."""
+        told = run.log
+
+        def log(event: str, values: dict[str, Any]) -> None:
+            if event == "validation":
+                self.values.append(values)
+            if event == "mixing":
+                self.mixing = values
+            told(event, values)
+
+        run.log = log
+        return run
 
 
 def run_job(told: argparse.Namespace, job: dict[str, Any], seed: int) -> dict[str, Any]:
     """One job in a process of its own; what it prints last is its row."""
     command = [sys.executable, __file__, "--data", str(told.data), "--one", json.dumps(job), "--seed", str(seed)]
-    done = subprocess.run([*command, *(["--test"] if told.test else [])], capture_output=True, text=True, check=False)
+    command += ["--test"] * told.test + (["--runs", str(told.runs)] if told.runs else [])
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"seed": seed, "error": done.stderr[-2000:]}
     row: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -68,17 +149,21 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--test", action="store_true", help="open the test documents too")
+    parser.add_argument("--runs", type=Path, help="keep the trained classifiers in this folder")
     parser.add_argument("--one", help="a job as JSON, run in this process")
     parser.add_argument("--seed", type=int, default=0)
     told = parser.parse_args()
     if told.one:
-        print(json.dumps(run_one(told.data, json.loads(told.one), told.seed, told.test)))
+        print(json.dumps(run_one(told, json.loads(told.one))))
         return
     jobs = json.loads(told.jobs.read_text())
     with ThreadPoolExecutor(told.parallel) as pool:
-        pending = [[pool.submit(run_job, told, job, seed) for seed in job.get("seeds", [0])] for job in jobs]
-        for job, futures in zip(jobs, pending, strict=True):
-            job["rows"] = [future.result() for future in futures]
+        pending = {pool.submit(run_job, told, job, seed): job for job in jobs for seed in job.get("seeds", [0])}
+        for job in jobs:
+            job["rows"] = []
+        for future in as_completed(pending):
+            job = pending[future]
+            job["rows"] = sorted([*job["rows"], future.result()], key=lambda row: row["seed"])
             job["summary"] = {part: summary(job["rows"], part) for part in ("valid", "test")}
             told.out.write_text(json.dumps(jobs, indent=1) + "\n")
             _print(job)

@@ -66,10 +66,71 @@ def training_speed(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def cpu_prediction(found: dict[str, Any]) -> str:
+    """Documents a second of every way to predict."""
+    lines = [_row("method", "documents/s", "times the pipeline", "micro-F1"), _row(*["---"] * 4)]
+    for name, speed in found["documents_per_second"].items():
+        times = found["times_the_pipeline"].get(name, 1.0)
+        quality = found["agreement"].get(name)
+        lines.append(_row(name, f"{speed:.1f}", f"{times:.2f}", _plain(quality["micro_f1"]) if quality else ""))
+    return "\n".join(lines)
+
+
+SEQUENCE_PAPERS = {  # micro-F1, macro-F1, subset accuracy, Hamming loss
+    "reuters": [
+        ("BERT paper: Mixed", ".900 | .533 | .858 | .004"),
+        ("BERT paper: BERT", ".899 | .534 | .857 | .003"),
+        ("BERT paper: BERT+SGM", ".854 | .467 | .817 | .004"),
+        ("BERT paper: SGM, reproduced", ".788 | .452 | .812 | .004"),
+    ],
+    "aapd": [
+        ("BERT paper: Mixed", ".719 | .553 | .397 | .023"),
+        ("BERT paper: BERT+SGM", ".718 | .496 | .377 | .024"),
+        ("BERT paper: BERT", ".713 | .559 | .381 | .024"),
+        ("SGM paper: SGM + GE", ".710 | | | .0245"),
+        ("SGM paper: SGM", ".699 | | | .0251"),
+        ("SGM paper: CNN-RNN", ".664 | | | .0278"),
+        ("BERT paper: SGM, reproduced", ".698 | .468 | .372 | .026"),
+    ],
+}
+
+
+def sequences(found: dict[str, Any]) -> str:
+    """Every model with the decision that did best on validation, then the papers' rules, then the papers' own rows."""
+    parts = []
+    keys = QUALITY[:4]
+    for corpus in ("reuters", "aapd"):
+        head = [corpus, *(key.replace("_", " ") for key in keys)]
+        parts += ["", _row(*head), _row(*["---"] * len(head))]
+        lines = []
+        for row in found["rows"]:
+            if row["corpus"] != corpus or ", no " in row["name"] or ", lambda" in row["name"] or "beams" in row["name"]:
+                continue
+            name = row["name"].removeprefix(f"{corpus} ")
+            lines.append((name, row["test_mean_and_deviation"]))
+            for rule, values in row.get("test_by_rule", {}).items():
+                lines.append((f"{name}, {rule}" if rule == "decoded" else f"{name}, at {rule.lstrip('0')}", values))
+        for name, values in sorted(lines, key=lambda line: -line[1]["micro_f1"][0]):
+            parts.append(_row(name, *(f"{_plain(values[key][0])} ± {_plain(values[key][1])}" for key in keys)))
+        parts += [f"| *{name}* | {cells} |" for name, cells in SEQUENCE_PAPERS[corpus]]
+    return "\n".join(parts)
+
+
+def decoding(found: dict[str, Any]) -> str:
+    """Documents a second by beam."""
+    lines = [_row("beam", "labels per document", "documents/s"), _row(*["---"] * 3)]
+    for row in found["rows"]:
+        lines.append(_row(row["beam"], f"{row['labels_per_document']:.2f}", f"{row['decoded_documents_per_second']:,.0f}"))
+    return "\n".join(lines)
+
+
 SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "baselines": baselines,
     "neural": neural,
     "training_speed": training_speed,
+    "cpu_prediction": cpu_prediction,
+    "sequences": sequences,
+    "decoding": decoding,
 }
 
 

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from polytag.classifier import Classifier
-from polytag.models.cnn import Filters, KimNetwork, TwoLayerNetwork
+from polytag.models.cnn import KimNetwork, TwoLayerNetwork
+from polytag.nn.convolution import Filters
 from polytag.nn.encoders import WordEncoder
 from toys import toy_corpus
 

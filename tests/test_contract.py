@@ -24,7 +24,7 @@ from polytag.recipe import validate_options
 from polytag.run import Run
 from polytag.scores import Scores
 
-LINEAR = ("br", "cc", "lp")  # whose scores are the same to the last bit, whatever stands beside a document
+LINEAR = ("br", "cc", "lp", "xlinear")  # whose scores are the same to the last bit, whatever stands beside a document
 # What makes a model fast enough for a test.
 _LINEAR: dict[str, Any] = {"c": [0.5, 1.0], "ngrams": [1]}
 _NEURAL: dict[str, Any] = {
@@ -36,9 +36,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(LINEAR, _LINEAR),
     "bert": _NEURAL,
     "cnn": {**_NEURAL, "filters": 16},
+    "cnn-rnn": {**_NEURAL, "filters": 16, "label_embedding": 16, "decoder_size": 32, "epochs": 12, "batch_size": 8},
     "embed": {"c": [0.5, 1.0], "encoder": _ENCODER.name, "device": "cpu", "precision": "fp32"},
     "leam": {**_NEURAL, "window": 1},
     "lsan": {**_NEURAL, "attention": 16, "dense": 32},
+    "xlinear": {"branching": 2, "max_leaf": 2},  # a tree of three levels over the eight labels
+    "bert-sgm": {**_NEURAL, "label_embedding": 16, "epochs": 12, "batch_size": 8},
+    "seq2seq": {**_NEURAL, "heads": 4, "decoder_layers": 1, "epochs": 12, "batch_size": 8, "head_rate": 0.005},
+    "sgm": {**_NEURAL, "label_embedding": 16, "decoder_size": 32, "attention_size": 16, "epochs": 12, "batch_size": 8},
+    "mixed": {"parts": ["br", "cnn"], "settings": {"br": _LINEAR, "cnn": {**_NEURAL, "filters": 16}}},
 }
 EDGE = "a\x00b\ud7ff\U0010ffff"
 STRANGE = [

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from polytag.errors import ArtefactError, ConfigError, DataError
 from polytag.nn import pretrained
-from polytag.nn.encoders import BiLSTM, Encoder, Transformer, build_encoder, pool
+from polytag.nn.encoders import BiLSTM, BothWays, Encoder, Transformer, build_encoder, pool
 from polytag.nn.optimiser import Settings, parameter_groups
 from polytag.nn.pretrained import WordSizes, describe_encoder, load_pretrained
 from polytag.text.tokens import SubwordTokens, WordTokens
@@ -130,7 +131,49 @@ def test_rates_fall_by_layer_and_biases_are_not_decayed(folder: Path) -> None:
 
 def test_layers_of_the_bilstm_are_told_apart() -> None:
     depths = BiLSTM(10, 4, 3, 2, 0.0).depths()
-    assert depths["words.table.weight"] == 0 and depths["lstm.weight_hh_l0"] == 1 and depths["lstm.bias_ih_l1_reverse"] == 2
+    assert depths["words.table.weight"] == 0 and len(depths) == 1 + 2 * 2 * 4
+    assert depths["layers.0.right.weight_hh_l0"] == 1 and depths["layers.1.left.bias_ih_l0"] == 2
+
+
+def same_weight(encoder: BiLSTM, name: str) -> torch.nn.Parameter:
+    """What torch's bidirectional LSTM calls ``weight_ih_l0_reverse``, and so on."""
+    kind, _, rest = name.partition("_l")
+    number, _, side = rest.partition("_")
+    layer = encoder.layers[int(number)]
+    assert isinstance(layer, BothWays)
+    return (layer.left if side else layer.right).get_parameter(f"{kind}_l0")
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_the_bilstm_is_torchs_packed_one(layers: int) -> None:
+    """States, and the gradients of every weight, for texts of many lengths, an empty one among them."""
+    torch.manual_seed(layers)
+    encoder = BiLSTM(50, 6, 5, layers, 0.0)
+    lstm = torch.nn.LSTM(6, 5, layers, batch_first=True, bidirectional=True)
+    lstm.load_state_dict({name: same_weight(encoder, name).detach() for name, _ in lstm.named_parameters()})
+    lengths = torch.tensor([4, 11, 1, 0, 7, 11])
+    mask = torch.arange(13) < lengths[:, None]  # two places more than the longest needs
+    ids = torch.randint(2, 50, mask.shape) * mask
+    packed = pack_padded_sequence(encoder.words(ids, mask), lengths.clamp(min=1), batch_first=True, enforce_sorted=False)
+    expected, _ = pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=13)
+    found = encoder(ids, mask)
+    assert torch.allclose(found, expected, atol=1e-5)
+    blame = torch.randn_like(found)  # padding is blamed too, and must not pass it on
+    names, weights = zip(*lstm.named_parameters(), strict=True)
+    table = encoder.token_table().weight
+    there = torch.autograd.grad(expected, [table, *weights], blame)
+    here = torch.autograd.grad(found, [table, *(same_weight(encoder, name) for name in names)], blame)
+    for name, a, b in zip(["table", *names], here, there, strict=True):
+        assert torch.allclose(a, b, atol=1e-5), name
+
+
+def test_the_bilstm_never_asks_the_host() -> None:
+    """On the device ``meta`` there are no values: whatever asked for one would raise. So a step can be captured."""
+    encoder = BiLSTM(50, 6, 5, 2, 0.1).to("meta")
+    ids = torch.zeros(3, 7, dtype=torch.long, device="meta")
+    states = encoder(ids, torch.ones_like(ids, dtype=torch.bool))
+    states.sum().backward()
+    assert encoder.capturable and states.shape == (3, 7, 10)
 
 
 @pytest.mark.parametrize(("frozen", "moving"), [(0, {0, 1, 2}), (1, {2}), (2, set()), (-1, set())])

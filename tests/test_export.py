@@ -113,6 +113,7 @@ def test_matrix_products_are_done_in_whole_numbers_and_attention_in_one_operatio
         ("cnn", {"filters": 8, "embedding": 16}),
         ("leam", {"embedding": 16}),
         ("lsan", {"encoder": "words", "embedding": 16}),
+        ("lsan", {"encoder": "bilstm", "embedding": 16, "hidden": 8, "layers": 2}),
         ("bert", {"encoder": "words", "embedding": 16, "pooling": "max", "long": "windows", "max_length": 8, "overlap": 2}),
     ],
 )  # fmt: skip

@@ -55,10 +55,17 @@ def read_split(path: Path) -> tuple[list[str], list[list[str]]]:
     return [r["text"] for r in records], [r["labels"] for r in records]
 
 
+def label_names(folder: Path) -> list[str]:
+    """The names of all labels of a corpus, whose label file may be compressed."""
+    path = folder / "labels.jsonl"
+    lines = path.read_bytes() if path.exists() else lzma.decompress((folder / "labels.jsonl.xz").read_bytes())
+    return [json.loads(line)["name"] for line in lines.decode("utf-8").splitlines()]
+
+
 def build(folder: Path) -> Task:
     """Make the task of one corpus; words and idf come from train and validation together."""
     splits = [read_split(folder / f"{name}.jsonl.xz") for name in ("train", "valid", "test")]
-    names = [json.loads(line)["name"] for line in (folder / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
+    names = label_names(folder)
     number = {name: j for j, name in enumerate(names)}
     y = indicator(([number[n] for n in labels] for labels in splits[0][1] + splits[1][1]), len(names))
     truth = indicator(([number[n] for n in labels] for labels in splits[2][1]), len(names))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -127,6 +127,24 @@ class Classifier:
         if scores.kind == "probability":
             self.decision.report["calibration_error"] = calibration_error(held.truth, scores)
 
+    def add_labels(self, labels: LabelSet | Mapping[str, str]) -> Self:
+        """Score labels that training never saw, given with their descriptions: ``{name: description}``, which may be empty.
+
+        Only a model with a head that all labels share can: ``laco``, trained with ``shared=true``. Others say so.
+        """
+        self._require_trained()
+        new = labels if isinstance(labels, LabelSet) else LabelSet(labels, descriptions=labels)
+        if again := [name for name in new if name in self.labels]:
+            raise DataError(f"the label {again[0]!r} is known already; leave it out")
+        if not len(new):
+            raise DataError("there is no label to add; give at least one name")
+        threshold = self.model.extend(new)
+        self.decision.extend(len(self.labels), len(new), threshold)
+        self.labels = self.model.labels
+        counts = np.concatenate([np.asarray(self.training["label_counts"]), np.zeros(len(new), dtype=np.int64)])
+        self.training = {**self.training, "label_counts": counts}
+        return self
+
     # -- answering -------------------------------------------------------------------------------------------------
 
     def scores(self, texts: Sequence[str], k: int | None = None) -> Scores:
@@ -199,7 +217,7 @@ class Classifier:
             yield Prediction([self.labels.names[label] for label in labels[start:stop]], values[start:stop])
 
     def _batch(self) -> int:
-        return max(1, min(_MOST, _CELLS // max(1, len(self.labels))))
+        return max(1, min(_MOST, _CELLS // max(1, self.model.scored_labels())))
 
     def _require_trained(self) -> None:
         if not len(self.labels):

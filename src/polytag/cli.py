@@ -78,7 +78,7 @@ def _recipe(
 
     recipe = Recipe.read(path) if path else earlier or Recipe()
     if model and model != recipe.model:
-        recipe = dataclasses.replace(recipe, model=model, options={})
+        recipe = dataclasses.replace(recipe, model=model, options={}, tune={})
     recipe = dataclasses.replace(recipe, **{key: value for key, value in keys.items() if value is not None})
     return recipe.checked().with_overrides(settings or [])
 
@@ -209,6 +209,48 @@ def compare(
         typer.echo(as_json(rows))
     else:
         show(comparison_table(rows))
+
+
+@app.command()
+def tune(
+    corpus: Annotated[
+        Path | None, typer.Argument(metavar="TRAIN", help="training documents, or a recipe (.toml) that names them")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="folder of the search; the best model is its folder model/")] = Path("run"),
+    valid: ValidOption = None,
+    labels: LabelsOption = None,
+    model: Annotated[str | None, typer.Option("--model", help="name of the model [default: br]")] = None,
+    recipe: Annotated[Path | None, typer.Option("--recipe", help="TOML file with the settings, and ranges under [tune]")] = None,
+    ranges: Annotated[list[str] | None, typer.Option("--range", help="a range to search, as in 'epochs={low=3,high=9}'")] = None,
+    trials: Annotated[int | None, typer.Option("--trials", help="how many settings to try [default: 20]", min=1)] = None,
+    settings: SetOption = None,
+    seed: SeedOption = None,
+    optimise: OptimiseOption = None,
+    closed: ClosedOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on with the search in this folder, or make it longer")] = False,
+    json: JsonOption = False,
+    format: FormatOption = None,
+    text: TextOption = None,
+    label_column: LabelColumnOption = None,
+    separator: SeparatorOption = None,
+    on_bad: BadOption = "fail",
+) -> None:
+    """Search the ranges of a recipe for the settings that do best on held-out documents."""
+    from polytag.tables import as_json, show
+    from polytag.training import DataPlan
+    from polytag.tuning import BEST, as_record, trials_table, tune_run, with_search
+
+    if corpus and corpus.suffix == ".toml" and not recipe:
+        corpus, recipe = None, corpus
+    told = _recipe(recipe, model, settings, {"seed": seed, "optimise": optimise, "closed": closed})
+    told = with_search(told, ranges or [], settings or [], trials)
+    plan = DataPlan.of(told, corpus, valid, labels, _read_options(format, text, label_column, separator, on_bad))
+    made = tune_run(told, plan, out, resume=resume)
+    if json:
+        typer.echo(as_json(as_record(made, told.optimise)))
+    else:
+        show(trials_table(made, told.optimise))
+    typer.echo(f"best recipe: {out / BEST}", err=True)
 
 
 @app.command()

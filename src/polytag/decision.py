@@ -25,6 +25,8 @@ METRICS: dict[str, Callable[[csr_array, csr_array], float]] = {
 RULES = ("auto", "threshold", "per_label", "top_k", "decoded")
 _SHRINKAGE = (80.0, 20.0, 5.0)  # pseudo-counts that pull a label's threshold towards the common one
 _PARTS = 5
+_ENOUGH = 5_000  # documents decided in cross-fitting, if need be by dividing the same ones in several ways
+_MOST_TIMES = 10
 _NOISE = 0.002  # a difference in the metric that says nothing
 
 
@@ -87,6 +89,15 @@ class Decision:
         self.report = {"rule": best, "metric": self.optimise, "fitted": value, "cross_fitted": crossed}
         return self
 
+    def extend(self, known: int, new: int, threshold: float | None) -> None:
+        """Decide about so many labels more, by this threshold; where none is given, by what is usual for the known ones."""
+        if self.rule not in ("threshold", "per_label"):
+            return
+        usual = float(np.median(self.thresholds)) if threshold is None else threshold
+        own = np.broadcast_to(self.thresholds, (known,))
+        self.thresholds = np.concatenate([own, np.full(new, usual, dtype=np.float32)])
+        self.rule = "per_label"
+
     def _preferred(self, candidates: list[str], tried: dict[str, tuple[float, float]]) -> str:
         """The best rule; of those that are as good within the noise, the one that does most for rare labels."""
         if not tried:
@@ -119,13 +130,16 @@ class Decision:
     def _cross_fitted(
         self, names: list[str], scores: Scores, truth: csr_array, labels: LabelSet
     ) -> dict[str, tuple[float, float]]:
-        """The metric and the macro-F1 of each rule when a fifth of the documents is decided with thresholds from the others."""
-        n = len(scores)
-        true: list[csr_array] = []
-        predicted: dict[str, list[csr_array]] = {name: [] for name in names}
+        """The metric and the macro-F1 of each rule when a fifth of the documents is decided with thresholds from the others.
 
-        def decided_part(part: int) -> tuple[csr_array, list[csr_array]]:
-            held = np.arange(n) % _PARTS == part
+        With few documents one division into fifths says little: the mean over several of them counts.
+        """
+        n = len(scores)
+        times = max(1, min(_MOST_TIMES, _ENOUGH // max(1, n)))
+        divisions = [np.arange(n) % _PARTS, *(np.random.default_rng(time).permutation(n) % _PARTS for time in range(1, times))]
+
+        def decided_part(piece: tuple[int, int]) -> tuple[csr_array, list[csr_array]]:
+            held = divisions[piece[0]] == piece[1]
             seen, hidden = select(scores, ~held), select(scores, held)
             found = evidence(seen, truth[~held], self.optimise, self.min_labels)
             sets = []
@@ -135,13 +149,18 @@ class Decision:
                 sets.append(trial.decide(hidden, labels))
             return truth[held], sets
 
-        for known, sets in in_threads(decided_part, range(min(_PARTS, n))):
-            true.append(known)
-            for name, decided_set in zip(names, sets, strict=True):
-                predicted[name].append(decided_set)
-        whole = csr_array(vstack(true))
-        decided = {name: csr_array(vstack(parts)) for name, parts in predicted.items()}
-        return {name: (METRICS[self.optimise](whole, sets), macro_f1(whole, sets)) for name, sets in decided.items()}
+        pieces = [(time, part) for time in range(times) for part in range(min(_PARTS, n))]
+        results = list(in_threads(decided_part, pieces))
+        values: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+        for time in range(times):
+            mine = [result for piece, result in zip(pieces, results, strict=True) if piece[0] == time]
+            whole = csr_array(vstack([known for known, _ in mine]))
+            for number, name in enumerate(names):
+                sets = csr_array(vstack([sets[number] for _, sets in mine]))
+                values[name].append((METRICS[self.optimise](whole, sets), macro_f1(whole, sets)))
+        return {
+            name: (float(np.mean([v[0] for v in found])), float(np.mean([v[1] for v in found]))) for name, found in values.items()
+        }
 
     def state(self) -> dict[str, Any]:
         """The settings and the thresholds."""

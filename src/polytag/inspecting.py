@@ -20,9 +20,11 @@ def describe_run(run: str | Path) -> dict[str, Any]:
     classifier, stored = Classifier.load(folder), artefact_info(folder)
     counts = np.asarray(classifier.training["label_counts"])
     thresholds = np.asarray(classifier.decision.thresholds)
+    described = getattr(classifier.model, "described_parts", None)  # of a model made of models
     return {
         "model": classifier.recipe.model,
         "what": _first_line(type(classifier.model)),
+        **({} if described is None else {"parts": {part.pop("name"): part for part in described()}}),
         "polytag": stored.polytag,
         "format": stored.format,
         "bytes": stored.bytes,

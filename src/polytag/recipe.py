@@ -20,6 +20,7 @@ import numpy as np
 
 from polytag.errors import ConfigError
 from polytag.models.model import METRIC_NAMES, MODELS, Model, model_class, param, suggestion
+from polytag.ranges import Search, read_search
 
 _SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -49,6 +50,7 @@ class Recipe:
     closed: bool = param(False, "predict every ancestor of a predicted label too")
     min_labels: int | None = param(None, "fewest labels of a document; none: as in the training data", minimum=0)
     data: dict[str, Any] = field(default_factory=dict, metadata={"help": "the files, how to read them, their fingerprint"})
+    tune: dict[str, Any] = field(default_factory=dict, metadata={"help": "what `polytag tune` may try: trials and ranges"})
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -78,20 +80,31 @@ class Recipe:
         for name in _shared(model_class(values["model"])):
             if options.pop(name, values[name]) != values[name]:
                 raise ConfigError(f"the recipe has one {name!r} at its top and another under [options]; keep the one at the top")
-        return dataclasses.replace(self, **{**values, "options": options})
+        told = dataclasses.replace(self, **{**values, "options": options})
+        told.search()
+        return told
+
+    def search(self) -> Search:
+        """What [tune] declares: how many trials, over which ranges; the seed and the like are not searched."""
+        cls = model_class(self.model)
+        options = {name: f.check for name, f in _fields(cls).items() if name not in _shared(cls)}
+        return read_search(self.tune, _title(cls), options)
 
     def with_overrides(self, settings: Sequence[str]) -> Self:
         """The recipe with settings such as ``c=2`` or ``ngrams=1,2`` applied: options of the model, or keys of the recipe."""
         cls = model_class(self.model)
-        own = {name: f for name, f in _fields(type(self)).items() if name not in ("model", "options", "data")}
+        own = {name: f for name, f in _fields(type(self)).items() if name not in ("model", "options", "data", "tune")}
         options = {name: f for name, f in _fields(cls).items() if name not in own}
         changed: dict[str, Any] = {}
         chosen = dict(self.options)
-        for setting in settings:
+        for setting in sorted(settings, key=lambda setting: "." in setting.partition("=")[0]):  # first which parts there are
             name, equals, text = setting.partition("=")
             name = name.strip()
             if not equals:
                 raise ConfigError(f"--set {setting!r} has no value; write it as NAME=VALUE")
+            if "." in name and hasattr(cls, "part_classes"):
+                chosen["settings"] = _with_part_setting(cls, chosen, name, text.strip())
+                continue
             if name not in own and name not in options:
                 hint = "name it with --model" if name == "model" else suggestion(name, [*options, *own])
                 raise ConfigError(f"--set {setting!r}: {_title(cls)} has no option {name!r}; {hint}")
@@ -102,14 +115,28 @@ class Recipe:
     def fingerprint(self) -> str:
         """A checksum of everything that shapes the model; data with a ``fingerprint`` is known by that, not by its paths."""
         table = self._table()
+        table.pop("tune", None)  # a training never looks at it
         table["data"] = self.data.get("fingerprint", table["data"])
         return hashlib.sha256(json.dumps(table, sort_keys=True, default=str).encode()).hexdigest()
 
     def _table(self) -> dict[str, Any]:
         """The recipe as TOML can hold it, tables last; TOML has no null, so an option without a value is the word none."""
-        table = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("options", "data")}
+        table = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("options", "data", "tune")}
         options = {name: "none" if value is None else value for name, value in self.options.items()}
-        return {**table, "options": options, "data": dict(self.data)}
+        return {**table, "options": options, "data": dict(self.data), **({"tune": dict(self.tune)} if self.tune else {})}
+
+
+def _with_part_setting(cls: Any, options: Mapping[str, Any], name: str, text: str) -> dict[str, Any]:
+    """The settings of a model's parts with one more, named PART.OPTION."""
+    part, _, option = name.rpartition(".")
+    where = f"--set '{name}={text}'"
+    kinds = cls.part_classes(part, options)
+    known = {key: found for kind in reversed(kinds) for key, found in _fields(kind).items()}
+    if option not in known:
+        titles = " or ".join(dict.fromkeys(map(_title, kinds)))
+        raise ConfigError(f"{where}: {titles} has no option {option!r}; {suggestion(option, list(known))}")
+    settings = options.get("settings", {})
+    return {**settings, part: {**settings.get(part, {}), option: known[option].from_text(text, f"{where}: {option!r}")}}
 
 
 def build_model(recipe: Recipe) -> Model:
@@ -207,7 +234,9 @@ def validate_options(cls: type[Any], options: Mapping[str, Any]) -> dict[str, An
     for name in options:
         if name not in known:
             raise ConfigError(f"{_title(cls)} has no option {name!r}; {suggestion(name, known)}")
-    return _check_fields(cls, options, f"{_title(cls)}: the option ")
+    checked = _check_fields(cls, options, f"{_title(cls)}: the option ")
+    further = getattr(cls, "checked_options", None)  # a model made of models checks what its parts are told
+    return checked if further is None else dict(further(checked))
 
 
 def describe_options(cls: type[Any]) -> list[Option]:

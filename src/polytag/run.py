@@ -95,6 +95,12 @@ class Run:
         """Where pictures go."""
         return None if self.folder is None else self.folder / "plots"
 
+    def part(self, name: str) -> Run:
+        """A run inside of this one, for a part of a model made of models: in ``parts/NAME``, with its own log and checkpoints."""
+        inner = Run(None if self.folder is None else self.folder / "parts" / name, progress=self._progress, resume=self.resume)
+        inner.fingerprint = self.fingerprint
+        return inner
+
     def log(self, event: str, values: Mapping[str, Any]) -> None:
         """Append an event to the log, with the time and the seconds since the run was opened."""
         logger.debug("%s %s", event, values)
@@ -164,10 +170,12 @@ class Run:
         return state
 
     def clear_stages(self) -> None:
-        """Remove all checkpoints, as after a training that finished."""
+        """Remove all checkpoints, those of parts too, as after a training that finished."""
         self._used.clear()
         if self.folder is not None:
             shutil.rmtree(self.folder / "stages", ignore_errors=True)
+            for log in (self.folder / "parts").glob(f"*/{LOG}"):
+                shutil.rmtree(log.parent / "stages", ignore_errors=True)
 
     def _stage_folder(self, name: str) -> Path:
         parts = name.split("/")

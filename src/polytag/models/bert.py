@@ -19,6 +19,7 @@ class BertNetwork(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.pooling = pooling
+        self.first_token = pooling == "cls"  # the others' states are read by nothing above them
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(encoder.hidden, n_labels)
         nn.init.normal_(self.output.weight, std=0.02)

@@ -5,27 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from polytag.models.model import param
 from polytag.models.neural_model import NeuralModel
+from polytag.nn.convolution import Filters, KimFilters, masked
 from polytag.nn.encoders import Encoder
-
-
-class Filters(nn.Module):
-    """``c_i = relu(W x_{i:i+h-1} + b)`` for filters of one width h; what lies beyond the text is zero."""
-
-    def __init__(self, size: int, filters: int, width: int) -> None:
-        """Take the size of the states, the number of filters and their width."""
-        super().__init__()
-        self.width = width
-        self.convolution = nn.Conv1d(size, filters, width)
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Features (batch, filters, length) of states (batch, size, length), one for every place where a filter can begin."""
-        return functional.relu(self.convolution(functional.pad(states, (0, self.width - 1))))
 
 
 class KimNetwork(nn.Module):
@@ -35,21 +21,14 @@ class KimNetwork(nn.Module):
         """Put the filters and the output layer on an encoder."""
         super().__init__()
         self.encoder = encoder
-        self.filters = nn.ModuleList(Filters(encoder.hidden, filters, width) for width in widths)
-        self.widths = tuple(widths)
+        self.filters = KimFilters(encoder.hidden, filters, widths)
         self.dropout = nn.Dropout(dropout)
-        self.output = nn.Linear(filters * len(self.widths), n_labels)
+        self.output = nn.Linear(self.filters.size, n_labels)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Logits (batch, labels)."""
-        states = _masked(self.encoder(ids, mask), mask)  # (batch, hidden, length)
-        place = torch.arange(ids.shape[1], device=ids.device)
-        length = mask.sum(dim=1, keepdim=True)  # (batch, 1)
-        found = []
-        for width, part in zip(self.widths, self.filters, strict=True):
-            inside = place < (length - width + 1).clamp(min=1)  # a text shorter than the filter has one place
-            found.append(part(states).masked_fill(~inside[:, None], 0).amax(dim=2))  # features are never below zero
-        logits: Tensor = self.output(self.dropout(torch.cat(found, dim=1)))
+        features = self.filters(self.encoder(ids, mask), mask)  # (batch, widths * filters)
+        logits: Tensor = self.output(self.dropout(features))
         return logits
 
 
@@ -72,7 +51,7 @@ class TwoLayerNetwork(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Logits (batch, labels)."""
-        states = _masked(self.encoder(ids, mask), mask)  # (batch, hidden, length)
+        states = masked(self.encoder(ids, mask), mask)  # (batch, hidden, length)
         features = self.first(states) * mask[:, None]  # (batch, filters, length)
         features = functional.max_pool1d(features, 2, ceil_mode=True)  # (batch, filters, length / 2)
         inside = mask[:, ::2]
@@ -82,11 +61,6 @@ class TwoLayerNetwork(nn.Module):
             document = self.normalise(document)
         logits: Tensor = self.output(document)
         return logits
-
-
-def _masked(states: Tensor, mask: Tensor) -> Tensor:
-    """States as convolutions want them (batch, hidden, length), zero where there is padding."""
-    return (states * mask[..., None].to(states.dtype)).transpose(1, 2)
 
 
 @dataclass

@@ -23,13 +23,19 @@ if TYPE_CHECKING:
 
 MODELS = {
     "bert": "polytag.models.bert:Bert",
+    "bert-sgm": "polytag.models.bert_sgm:BertSgm",
     "br": "polytag.models.binary_relevance:BinaryRelevance",
     "cc": "polytag.models.classifier_chain:ClassifierChain",
     "cnn": "polytag.models.cnn:Cnn",
+    "cnn-rnn": "polytag.models.cnn_rnn:CnnRnn",
     "embed": "polytag.models.embed:Embed",
     "leam": "polytag.models.leam:Leam",
     "lp": "polytag.models.label_powerset:LabelPowerset",
     "lsan": "polytag.models.lsan:Lsan",
+    "mixed": "polytag.models.mixed:Mixed",
+    "seq2seq": "polytag.models.seq2seq:Seq2Seq",
+    "sgm": "polytag.models.sgm:Sgm",
+    "xlinear": "polytag.models.xlinear:XLinear",
 }
 
 METRIC_NAMES = ("micro_f1", "macro_f1", "subset_accuracy")
@@ -96,6 +102,17 @@ class Model(ABC):
             f"the model {model_name(self)!r} cannot go on from an earlier run: linear models are simply trained again, on all "
             "documents, old and new together"
         )
+
+    def extend(self, labels: LabelSet) -> float | None:
+        """Score further labels from now on, without training; the threshold that suits their scores, if one is known."""
+        raise ConfigError(
+            f"the model {model_name(self)!r} cannot score labels that it was not trained on; train it again with them, or train "
+            "'laco' with shared=true"
+        )
+
+    def scored_labels(self) -> int:
+        """How many labels of a document get a score; a model for very many labels scores candidates only."""
+        return len(self.labels)
 
     def use_export(self, artefact: Path) -> bool:
         """Score with what was exported from this artefact, if there is such an export and the model can; whether it does."""

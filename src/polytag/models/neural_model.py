@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -31,6 +31,8 @@ from polytag.nn.loop import train as train_steps
 from polytag.nn.optimiser import SCHEDULES, Settings
 from polytag.nn.pretrained import WordSizes, describe_encoder, load_pretrained
 from polytag.nn.processes import Processes
+from polytag.nn.reading import for_reading
+from polytag.nn.sequences import as_sets
 from polytag.scores import Scores
 from polytag.text.prepare import PREPARATIONS, prepare
 from polytag.text.tokens import SubwordTokens, WordTokens, tokens_from_state
@@ -43,6 +45,17 @@ CANDIDATES = 100  # labels per document that held-out scores keep where there ar
 _FULL = 50_000_000  # held-out documents x labels up to which all scores are kept
 _CELLS = 16_000_000  # documents x labels that are scored at once
 _HELD_OUT = 10  # one in so many documents is held out where no validation documents are given
+
+
+class Reading(NamedTuple):
+    """What a network makes of some documents: probabilities (batch, labels) and, from a model that decides by itself, sets.
+
+    ``sets`` are label numbers (batch, most), -1 to fill, and ``log_probability`` (batch,) is theirs.
+    """
+
+    probabilities: Tensor
+    sets: Tensor | None = None
+    log_probability: Tensor | None = None
 
 
 @dataclass
@@ -127,20 +140,37 @@ class NeuralModel(Model):
                 with torch.no_grad():
                     table[label] = words[torch.from_numpy(ids[start:stop]).long()].mean(dim=0)
 
+    def _taught(self, train: Corpus) -> Corpus:
+        """The training documents with the labels that the network is taught; what depends on those can be prepared here."""
+        return train
+
+    def _start_bias(self, network: nn.Module, counts: NDArray[Any], documents: int) -> None:
+        """Let the output's bias start at what is known about the labels before anything is read."""
+        if isinstance(bias := _output_bias(network), Tensor):
+            with torch.no_grad():
+                bias.copy_(torch.from_numpy(losses.log_odds(counts, documents)))
+
     def _loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """What training makes small: a mean over the documents of the batch."""
-        logits = self._logits(network, batch).float()
         assert batch.targets is not None
-        targets = losses.smooth(batch.targets, self.smoothing)
+        return self._label_loss(self._logits(network, batch), batch.targets)
+
+    def _label_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The chosen loss of logits for zeros and ones, both (batch, labels)."""
+        logits, targets = logits.float(), losses.smooth(targets, self.smoothing)
         if self.loss == "focal":
             return losses.focal(logits, targets, self.focus, self.weights)
         if self.loss == "asymmetric":
             return losses.asymmetric(logits, targets, gamma_negative=self.focus)
         return losses.binary_cross_entropy(logits, targets, self.weights)
 
-    def _probabilities(self, network: nn.Module, batch: Batch) -> Tensor:
-        """The probability of every label (batch, labels)."""
-        return torch.sigmoid(self._logits(network, batch).float())
+    def _read(self, network: nn.Module, batch: Batch) -> Reading:
+        """What the network makes of some documents."""
+        return Reading(torch.sigmoid(self._logits(network, batch).float()))
+
+    def _decoded_width(self) -> int:
+        """The most labels of a set that the model decides by itself; 0 for a model that does not."""
+        return 0
 
     def _logits(self, network: nn.Module, batch: Batch) -> Tensor:
         """The network's output (batch, labels); that of several windows is pooled."""
@@ -164,12 +194,12 @@ class NeuralModel(Model):
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Train; without validation documents a tenth of the training documents takes their place."""
         self.labels = train.labels
-        if valid is None and len(train) >= _HELD_OUT:
-            train, valid = train.split(1 - 1 / _HELD_OUT, 1 / _HELD_OUT, seed=self.seed)
+        train, valid = held_apart(train, valid, self.seed)
         texts = prepare(train.texts, self.preprocess, self.max_words)
-        self._begin(texts, train)
+        taught = self._taught(train)
+        self._begin(texts, taught)
         assert self.tokens is not None and self.network is not None
-        examples = Examples(tokenise(self.tokens, texts, run), train.truth, self._layout())
+        examples = Examples(tokenise(self.tokens, texts, run), taught.truth, self._layout())
         held = None if valid is None else tokenise(self.tokens, prepare(valid.texts, self.preprocess, self.max_words), run)
         goal = None
         if valid is not None and held is not None:
@@ -194,9 +224,8 @@ class NeuralModel(Model):
         elif isinstance(encoder := getattr(self.network, "encoder", None), Encoder):
             load_pretrained(encoder, self.encoder, self.tokens, self.vectors)
         self._first_weights(self.network)
-        if self.prior_bias and isinstance(bias := _output_bias(self.network), Tensor):
-            with torch.no_grad():
-                bias.copy_(torch.from_numpy(losses.log_odds(counts, len(train))))
+        if self.prior_bias:
+            self._start_bias(self.network, counts, len(train))
         if self.start is not None:
             self._inherit(self.start)  # and after them: only new labels start afresh
         self.weights = None
@@ -261,23 +290,36 @@ class NeuralModel(Model):
         width = n_labels if k is None else min(k, n_labels)
         values = np.zeros((len(data), width), dtype=np.float32)
         labels = None if k is None else np.zeros((len(data), width), dtype=np.int32)
+        sets = np.full((len(data), self._decoded_width()), -1, dtype=np.int32)
+        logs = np.zeros(len(data), dtype=np.float32)
         network = self._reader(device)
         with torch.inference_mode(), autocast(device, pick_precision(self.precision, device)):
-            for rows, batch in read_documents(data, max(1, _CELLS // max(1, n_labels))):
-                found = self._probabilities(network, batch)
+            for rows, batch in read_documents(data, self._rows_at_once()):
+                found, decided, log_probability = self._read(network, batch)
                 if labels is not None:
                     found, best = found.topk(width, dim=1)
                     labels[rows] = best.cpu().numpy()
                 values[rows] = found.cpu().numpy()
+                if decided is not None and log_probability is not None:
+                    sets[rows], logs[rows] = decided.cpu().numpy(), log_probability.cpu().numpy()
+        names = self.labels.names
         if labels is None:
-            return Scores.full(values, self.labels.names, "probability")
-        return Scores.candidates(labels, values, self.labels.names, "probability")
+            scores = Scores.full(values, names, "probability")
+        else:
+            scores = Scores.candidates(labels, values, names, "probability")
+        if not sets.shape[1]:
+            return scores
+        return dataclasses.replace(scores, decoded=as_sets(sets, n_labels), log_probability=logs)
+
+    def _rows_at_once(self) -> int:
+        """The most documents of a batch when it is only read."""
+        return max(1, _CELLS // max(1, len(self.labels)))
 
     def _reader(self, device: torch.device) -> nn.Module:
         """What computes the logits: the network, or what it was exported to, which is for float32 on a CPU."""
         assert self.network is not None
         if self.exported is None or device.type != "cpu" or pick_precision(self.precision, device) is not None:
-            return self.network.eval()
+            return for_reading(self.network.eval())
         if isinstance(self.exported, Path):
             self.exported = open_export(self.exported)
         return self.exported
@@ -319,6 +361,14 @@ class NeuralModel(Model):
             self.network = self._network(len(self.labels))
         load_arrays(self.network, state["weights"])
         self.network.eval()
+
+
+def held_apart(train: Corpus, valid: Corpus | None, seed: int) -> tuple[Corpus, Corpus | None]:
+    """The documents to learn from and those to watch: where none are given, a tenth of the others, if there are enough."""
+    if valid is not None or len(train) < _HELD_OUT:
+        return train, valid
+    train, valid = train.split(1 - 1 / _HELD_OUT, 1 / _HELD_OUT, seed=seed)
+    return train, valid
 
 
 def _output_bias(network: nn.Module) -> Any:

@@ -12,7 +12,7 @@ from polytag.nn.batch import Batch, Documents, Layout, TokenArrays, reading_batc
 from polytag.nn.devices import autocast, pick_precision
 from polytag.nn.encoders import Encoder, pool
 
-PLACES = {"cpu": 8_192, "cuda": 131_072}  # tokens, with padding, that are read at once
+PLACES = {"cpu": 2_048, "cuda": 131_072}  # tokens, with padding, that are read at once
 
 
 def read_documents(data: Documents, most_rows: int) -> Iterator[tuple[NDArray[np.int64], Batch]]:

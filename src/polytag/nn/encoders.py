@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from polytag.errors import ArtefactError
 
@@ -33,6 +32,13 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """One vector per token; what stands where the mask is false is of no meaning."""
+
+    @abstractmethod
+    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+        """The same from the tokens' embeddings (batch, length, embedding), for tokens that the table does not hold.
+
+        ``segments`` (batch, length) tells the first text of an input, 0, from the second, 1, to an encoder that knows of two.
+        """
 
     @abstractmethod
     def depths(self) -> dict[str, int]:
@@ -71,8 +77,11 @@ class WordEncoder(Encoder):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The embeddings."""
-        states: Tensor = self.table(ids)  # (batch, length, embedding)
-        return states * mask[..., None].to(states.dtype)
+        return self.read(self.table(ids), mask)
+
+    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+        """What it is given (batch, length, embedding)."""
+        return embedded * mask[..., None].to(embedded.dtype)
 
     def depths(self) -> dict[str, int]:
         """One layer."""
@@ -84,9 +93,11 @@ class WordEncoder(Encoder):
 
 
 class BiLSTM(Encoder):
-    """Words read in both directions; a state is both directions' outputs joined (SGM, eq. 1-3)."""
+    """Words read in both directions; a state is both directions' outputs joined (SGM, eq. 1-3).
 
-    capturable = False
+    Nothing is packed, since packing needs the lengths on the host. Padding stands at the end: reading to the right meets it when
+    all is read, and to the left a text is read turned round within its own length.
+    """
 
     def __init__(self, vocabulary: int, embedding: int, hidden: int, layers: int, dropout: float) -> None:
         """Make the table and the layers; ``hidden`` is the size of one direction."""
@@ -94,27 +105,49 @@ class BiLSTM(Encoder):
         self.hidden = 2 * hidden
         self.words = WordEncoder(vocabulary, embedding)
         self.dropout = nn.Dropout(dropout)
-        between = dropout if layers > 1 else 0.0
-        self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True, bidirectional=True, dropout=between)
+        self.layers = nn.ModuleList(BothWays(2 * hidden if number else embedding, hidden) for number in range(layers))
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The states of the top layer, zero where there is padding."""
-        embedded = self.dropout(self.words(ids, mask))  # (batch, length, embedding)
-        lengths = mask.sum(dim=1).clamp(min=1).cpu()  # packing needs them on the host
-        packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
-        states, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=ids.shape[1])
-        return states
+        return self.read(self.words.table(ids), mask)
+
+    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+        """The same from the words' embeddings."""
+        states = self.words.read(embedded, mask)  # (batch, length, embedding)
+        lengths = mask.sum(dim=1, keepdim=True).clamp(min=1)  # (batch, 1)
+        for layer in self.layers:
+            states = layer(self.dropout(states), lengths)  # (batch, length, 2 * hidden)
+        inside = torch.arange(mask.shape[1], device=mask.device) < lengths  # (batch, length)
+        return states * inside[..., None].to(states.dtype)
 
     def depths(self) -> dict[str, int]:
-        """The table, then the layers of the LSTM, whose parameters are named ``weight_ih_l0_reverse`` and so on."""
+        """The table, then the layers, whose parameters are named ``layers.0.right.weight_ih_l0`` and so on."""
         found = {}
         for name, _ in self.named_parameters():
-            found[name] = 1 + int(name.split("_l")[-1].split("_")[0]) if name.startswith("lstm.") else 0
+            found[name] = 1 + int(name.split(".")[1]) if name.startswith("layers.") else 0
         return found
 
     def token_table(self) -> nn.Embedding:
         """The embeddings of the words."""
         return self.words.table
+
+
+class BothWays(nn.Module):
+    """One layer of a BiLSTM: an LSTM that reads to the right and one that reads to the left."""
+
+    def __init__(self, size: int, hidden: int) -> None:
+        """Take the size of what is read, and that of one direction's states."""
+        super().__init__()
+        self.right = nn.LSTM(size, hidden, batch_first=True)
+        self.left = nn.LSTM(size, hidden, batch_first=True)
+
+    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """Both directions' states joined (batch, length, 2 * hidden); ``lengths`` is (batch, 1)."""
+        place = torch.arange(states.shape[1], device=states.device)
+        turned = torch.where(place < lengths, lengths - 1 - place, place)[..., None]  # (batch, length, 1): its own inverse
+        right, _ = self.right(states)
+        left, _ = self.left(states.gather(1, turned.expand(-1, -1, states.shape[2])))
+        return torch.cat([right, left.gather(1, turned.expand(-1, -1, left.shape[2]))], dim=2)
 
 
 class Transformer(Encoder):
@@ -141,7 +174,8 @@ class Transformer(Encoder):
             self.model.pooler = None
         self.hidden = int(made.hidden_size)
         self.positions = self._positions(made)
-        self._four = made.model_type in _MASK_AS_IS and self.model.config._attn_implementation == "sdpa"
+        self.segments = int(getattr(made, "type_vocab_size", 0) or 0)
+        self.exact_mask = made.model_type in _MASK_AS_IS and self.model.config._attn_implementation == "sdpa"
 
     def _positions(self, config: Any) -> int:
         """Most tokens at once; where the position of padding has an embedding of its own, the first real one comes after it."""
@@ -153,8 +187,15 @@ class Transformer(Encoder):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The states of the last layer."""
-        attended = mask[:, None, None, :] if self._four else mask.long()
+        attended = mask[:, None, None, :] if self.exact_mask else mask.long()
         states: Tensor = self.model(input_ids=ids, attention_mask=attended).last_hidden_state
+        return states
+
+    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+        """The states of the last layer; the family's own positions and segments are added to the embeddings."""
+        attended = mask[:, None, None, :] if self.exact_mask else mask.long()
+        told = {} if segments is None or self.segments < 2 else {"token_type_ids": segments}
+        states: Tensor = self.model(inputs_embeds=embedded, attention_mask=attended, **told).last_hidden_state
         return states
 
     def depths(self) -> dict[str, int]:

@@ -18,24 +18,30 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from polytag.artefact import MANIFEST, polytag_version
 from polytag.errors import ArtefactError, ConfigError
-from polytag.nn.encoders import Encoder, Transformer
+from polytag.nn.encoders import BiLSTM, Encoder, Transformer
+from polytag.nn.onnx_lstm import with_onnx_lstm
+from polytag.nn.reading import for_reading
 
 log = logging.getLogger(__name__)
-FORMAT = 1
+FORMAT = 2
 NETWORK, ABOUT = "model.onnx", "export.json"
 SWITCH = "POLYTAG_ONNX"  # set to 0, exports are not used
 TOLERANCE = 1e-3  # how far an exported probability may be from torch's
-_OPSET = 18  # ONNX Runtime knows how to fuse what this version spells out, GELU above all
+_OPSET = 18  # ONNX Runtime knows how to fuse what this version spells out
 _ATTENTION = "polytag_onnx"
 _SHAPES = ((1, 5), (3, 16), (2, 31))  # documents and tokens that an export is tried with
+_PLACES = 512  # tokens that are read at once: more of them do not fit into a processor's caches
 
 
 class OnnxNetwork(nn.Module):
@@ -55,9 +61,21 @@ class OnnxNetwork(nn.Module):
             raise ArtefactError(f"{path} cannot be opened ({_line(error)}); export again, or remove the folder") from None
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Logits (batch, labels)."""
-        (logits,) = self.session.run(None, {"ids": ids.numpy(), "mask": mask.numpy()})
-        return torch.from_numpy(logits)
+        """Logits (batch, labels). Documents of the same length are read together, so that nothing is padded or masked."""
+        lengths = mask.sum(dim=1).numpy()
+        order = np.argsort(lengths, kind="stable")
+        ends = np.flatnonzero(np.diff(lengths[order], append=-1)) + 1
+        parts = []
+        for start, stop in pairwise([0, *ends.tolist()]):
+            length = int(lengths[order[start]])
+            few = max(1, _PLACES // max(1, length))
+            parts += [self._read(ids, order[at : min(at + few, stop)], length) for at in range(start, stop, few)]
+        logits = np.concatenate(parts)
+        return torch.from_numpy(logits[np.argsort(order)])
+
+    def _read(self, ids: Tensor, rows: NDArray[Any], length: int) -> NDArray[Any]:
+        (logits,) = self.session.run(None, {"ids": ids.numpy()[rows, :length]})
+        return np.asarray(logits)
 
 
 # -- where an export is, and whether it may be used --------------------------------------------------------------------
@@ -77,6 +95,9 @@ def fresh_export(artefact: Path) -> Path | None:
     about = _about(folder)
     if about["artefact"] != _digest(artefact / MANIFEST):
         log.warning("%s was made from another model and is not used; export again", folder)
+        return None
+    if about["format"] != FORMAT:
+        log.warning("%s was made by an older version and is not used; export again", folder)
         return None
     if importlib.util.find_spec("onnxruntime") is None:
         log.warning("%s is not used: the package onnxruntime is missing; install polytag[export]", folder)
@@ -146,19 +167,21 @@ def _write(network: nn.Module, path: Path, int8: bool) -> None:
 
 def _trace(network: nn.Module, path: Path) -> None:
     """The graph of a network, with any number of documents and tokens."""
-    network = copy.deepcopy(network)
+    network = for_reading(copy.deepcopy(network))
     encoder = getattr(network, "encoder", None)
-    if isinstance(encoder, Transformer) and encoder._four:
+    if isinstance(encoder, Transformer) and encoder.exact_mask:
         from transformers import AttentionInterface
 
         AttentionInterface.register(_ATTENTION, _attention)
         encoder.model.config._attn_implementation = _ATTENTION
+        _fuse_gelu(encoder)
+    if isinstance(encoder, BiLSTM):
+        with_onnx_lstm(encoder)
     any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     try:
         torch.onnx.export(
-            network, _sample(network, *_SHAPES[1]), str(path), input_names=["ids", "mask"], output_names=["logits"],
-            opset_version=_OPSET, dynamo=True, dynamic_shapes={"ids": any_size, "mask": any_size}, external_data=False,
-            verbose=False,
+            _Unmasked(network), _sample(network, *_SHAPES[1])[:1], str(path), input_names=["ids"], output_names=["logits"],
+            opset_version=_OPSET, dynamo=True, dynamic_shapes={"ids": any_size}, external_data=False, verbose=False,
         )  # fmt: skip
     except Exception as error:  # whatever a network does that the exporter cannot follow
         raise ConfigError(
@@ -166,15 +189,41 @@ def _trace(network: nn.Module, path: Path) -> None:
         ) from error
 
 
+class _Unmasked(nn.Module):
+    """A network that reads documents of one length."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, ids: Tensor) -> Tensor:
+        found: Tensor = self.network(ids, torch.ones_like(ids, dtype=torch.bool))
+        return found
+
+
+class _Gelu(nn.Module):
+    """GELU as one operation of ONNX Runtime, which no longer recognises it in the exporter's five."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        return torch.onnx.ops.symbolic("com.microsoft::Gelu", [states], {}, dtype=states.dtype, shape=states.shape, version=1)
+
+
+def _fuse_gelu(encoder: nn.Module) -> None:
+    for module in encoder.modules():
+        for name, part in module.named_children():
+            if type(part).__name__ == "GELUActivation" or (isinstance(part, nn.GELU) and part.approximate == "none"):
+                setattr(module, name, _Gelu())
+
+
 def _attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None = None, **rest: Any
 ) -> tuple[Tensor, None]:
-    """Attention as one operation of ONNX Runtime, from (batch, heads, length, size) to (batch, length, heads, size)."""
+    """Attention to all tokens in one operation of ONNX Runtime: (batch, heads, length, size) to (batch, length, heads, size)."""
     batch, heads, length, size = query.shape
-    flat = [part.transpose(1, 2).reshape(batch, length, heads * size) for part in (query, key, value)]
+    flat = [part.transpose(1, 2).reshape(batch, part.shape[2], heads * size) for part in (query, key, value)]
     found = torch.onnx.ops.symbolic(
         "com.microsoft::MultiHeadAttention",
-        [*flat, None, mask[:, 0, 0].to(torch.int32)],
+        flat,
         {"num_heads": heads, "scale": size**-0.5 if scaling is None else float(scaling)},
         dtype=query.dtype,
         shape=(batch, length, heads * size),

@@ -1,0 +1,184 @@
+"""Extreme label sets on one tf-idf matrix: polytag's xlinear against PECOS XR-Linear and omikuji's Parabel."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from scipy.sparse import csr_array
+
+from peers.environments import python_of
+from peers.features import Problem, Task, build, save_problem
+from peers.report import machine
+
+HERE = Path(__file__).resolve().parent
+THREAD_VARIABLES = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA", "RAYON")
+KS = (1, 3, 5)
+MARGIN = 0.003  # how much lower a precision may be and still count as not below
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a peer, and the variant it is asked for."""
+
+    name: str
+    peer: str
+    variant: str
+
+
+ROWS = [
+    Row("polytag xlinear", "polytag", "1"),
+    Row("polytag xlinear, 3 trees", "polytag", "3"),
+    Row("PECOS XR-Linear", "pecos", "tree"),
+    Row("omikuji Parabel (3 trees)", "omikuji", "parabel"),
+    Row("napkinXC PLT", "napkinxc", "plt"),
+]
+PEER = "PECOS XR-Linear"
+
+
+def of_split(task: Task, split: str) -> Task:
+    """The task as it is (test), or with the validation documents to be predicted from the training documents alone."""
+    if split == "test":
+        return task
+    p = task.problem
+    known = np.unique(p.y[: p.n_train].indices)
+    problem = Problem(p.x[: p.n_train], csr_array(p.y[: p.n_train][:, known]), p.x[p.n_train :], p.n_train)
+    return replace(task, problem=problem, truth=csr_array(p.y[p.n_train :]), label_numbers=known)
+
+
+def hits(truth: csr_array, labels: np.ndarray) -> np.ndarray:
+    """Which of each document's ranked labels are true."""
+    keys = np.repeat(np.arange(truth.shape[0], dtype=np.int64), np.diff(truth.indptr)) * truth.shape[1] + truth.indices
+    asked = np.arange(len(labels), dtype=np.int64)[:, None] * truth.shape[1] + labels
+    return np.isin(asked, keys) & (labels >= 0)
+
+
+def precisions(truth: csr_array, hit: np.ndarray) -> dict[str, float]:
+    """P@k and R@k."""
+    true = np.maximum(np.diff(truth.indptr), 1)
+    found = {f"p@{k}": float(hit[:, :k].mean()) for k in KS}
+    return found | {f"r@{k}": float((hit[:, :k].sum(axis=1) / true).mean()) for k in KS}
+
+
+def worst_difference(ours: np.ndarray, theirs: np.ndarray, k: int, draws: int = 2000) -> float:
+    """The 5% quantile of the difference in P@k over resampled documents (paired bootstrap)."""
+    difference = ours[:, :k].mean(axis=1) - theirs[:, :k].mean(axis=1)
+    generator = np.random.default_rng(0)
+    means = [difference[generator.integers(0, len(difference), len(difference))].mean() for _ in range(draws)]
+    return float(np.quantile(means, 0.05))
+
+
+def run_worker(row: Row, problem: Path, out: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """One method in its own process and environment: its report; the labels lie in the folder."""
+    python = python_of(row.peer, HERE.parent / ".venvs")
+    command = [str(python), "-m", "peers.ranking", "--peer", row.peer, "--variant", row.variant, "--problem", str(problem)]
+    command += ["--out", str(out), "--repeat", str(options.repeat), "--threads", str(options.threads)]
+    environment = os.environ | {f"{name}_NUM_THREADS": str(options.threads) for name in THREAD_VARIABLES}
+    environment["POLYTAG_THREADS"] = str(options.threads)
+    done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return {"error": last.replace(str(HERE.parent), ".")[:200]}  # the results name no folder of this machine
+    report: dict[str, Any] = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    return report
+
+
+def benchmark(options: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """Every chosen row on every corpus, and how xlinear stands against PECOS."""
+    results: dict[str, Any] = {"machine": machine(), "threads": options.threads, "repeat": options.repeat, "split": options.split}
+    results |= {"corpora": {}, "rows": [], "against": []}
+    rows = [row for row in ROWS if row.peer in options.peers.split(",") and re.search(options.rows, row.name)]
+    for corpus in options.corpora.split(","):
+        task = of_split(build(options.data / corpus), options.split)
+        results["corpora"][corpus] = task.describe()
+        found: dict[str, np.ndarray] = {}
+        with tempfile.TemporaryDirectory() as folder:
+            problem = Path(folder) / "problem.npz"
+            save_problem(task.problem, problem)
+            for row in rows:
+                console.print(f"{corpus}: {row.name}")
+                about = {"corpus": corpus, "name": row.name, "peer": row.peer}
+                report = run_worker(row, problem, Path(folder), options)
+                if "error" not in report:
+                    labels = np.load(Path(folder) / "labels.npy")
+                    labels = np.where(labels >= 0, task.label_numbers[labels], -1)
+                    found[row.name] = hits(task.truth, labels)
+                    report |= precisions(task.truth, found[row.name])
+                results["rows"].append({**about, **report})
+                save(results, options.out)
+        results["against"] += compared(corpus, found)
+        save(results, options.out)
+    return results
+
+
+def compared(corpus: str, found: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Each polytag row against PECOS: the lower end of the difference in every P@k, and whether it is within the margin."""
+    if PEER not in found:
+        return []
+    lines = []
+    for name in (name for name in found if name.startswith("polytag")):
+        low = {f"p@{k}": worst_difference(found[name], found[PEER], k) for k in KS}
+        lines.append({"corpus": corpus, "name": name, "low": low, "not_below": all(v >= -MARGIN for v in low.values())})
+    return lines
+
+
+def save(results: dict[str, Any], path: Path) -> None:
+    """Write what there is so far: a run that is stopped loses only its last row."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def table(results: dict[str, Any], corpus: str) -> str:
+    """The rows of one corpus as Markdown."""
+    n = results["corpora"][corpus]["test_documents"]
+    lines = ["| method | train s (CPU s) | P@1 / 3 / 5 | R@1 / 3 / 5 | docs/s | peak MB |", "|---|---:|---|---|---:|---:|"]
+    for row in results["rows"]:
+        if row["corpus"] != corpus:
+            continue
+        if "error" in row:
+            lines.append(f"| {row['name']} | failed: {row['error']} |||||")
+            continue
+        p, r = (" / ".join(f"{row[f'{kind}@{k}']:.4f}".lstrip("0") for k in KS) for kind in "pr")
+        seconds = f"{median(row['train_s']):.2f} ({median(row['train_cpu_s']):.2f})"
+        lines.append(f"| {row['name']} | {seconds} | {p} | {r} | {n / median(row['predict_s']):,.0f} | {row['peak_mb']} |")
+    return "\n".join(lines)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    default = os.environ.get("POLYTAG_DATA", str(HERE.parent.parent / "shared" / "data"))
+    parser.add_argument("--data", type=Path, default=Path(default), help="folder with one folder per corpus (or POLYTAG_DATA)")
+    parser.add_argument("--corpora", default="debdeps")
+    parser.add_argument("--split", default="test", choices=("test", "valid"), help="valid while developing")
+    parser.add_argument("--peers", default=",".join(dict.fromkeys(row.peer for row in ROWS)))
+    parser.add_argument("--rows", default="", help="only rows whose name matches this regular expression")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "extreme.json")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, write the results and print the tables."""
+    options, console = arguments(), Console()
+    results = benchmark(options, console)
+    for corpus in results["corpora"]:
+        console.print(table(results, corpus), soft_wrap=True)
+    for line in results["against"]:
+        low = ", ".join(f"{k} {v:+.4f}" for k, v in line["low"].items())
+        console.print(f"{line['name']} against {PEER}: {low}: {'not below' if line['not_below'] else 'below'}")
+
+
+if __name__ == "__main__":
+    main()

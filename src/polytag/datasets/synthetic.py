@@ -1,0 +1,120 @@
+"""Made-up corpora of any size, shaped like Wiki-500K: labels by a power law, and words that depend on the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.corpus import Corpus
+from polytag.errors import ConfigError
+from polytag.labels import LabelSet
+
+_BLOCK = 20_000  # documents made at once, which bounds the memory
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a made-up corpus; the defaults are near those of Wiki-500K, with shorter texts.
+
+    A label is drawn with a chance that falls as a power of its rank. A word of a document comes from one of its labels (``own``
+    words each, shared with no other on purpose), from the topic of one of them (``group`` labels share a topic of ``own`` · 4
+    words), or from the language as a whole, by Zipf's law.
+    """
+
+    documents: int = 100_000
+    labels: int = 50_000
+    labels_per_document: float = 5.0
+    words_per_document: int = 60
+    vocabulary: int = 100_000
+    own: int = 6
+    group: int = 50
+    power: float = 0.6
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that make no corpus."""
+        if min(self.documents, self.labels, self.words_per_document, self.vocabulary, self.own, self.group) < 1:
+            raise ConfigError("every size of a made-up corpus must be at least 1")
+
+
+def features_and_truth(shape: Shape) -> tuple[csr_array, csr_array]:
+    """Word counts (documents, words) and truth (documents, labels), without any text: for measuring the linear models alone."""
+    parts = list(_blocks(shape))
+    return _joined([counts for counts, _ in parts]), _joined([truth for _, truth in parts])
+
+
+def corpus(shape: Shape) -> Corpus:
+    """The same as documents with text: word 17 is written ``w17``, label 4 is named ``label4``."""
+    names = LabelSet(f"label{j}" for j in range(shape.labels))
+    words = np.array([f"w{j}" for j in range(shape.vocabulary)])
+    texts: list[str] = []
+    truths = []
+    for counts, truth in _blocks(shape):
+        truths.append(truth)
+        for i in range(counts.shape[0]):
+            row = slice(counts.indptr[i], counts.indptr[i + 1])
+            texts.append(" ".join(np.repeat(words[counts.indices[row]], counts.data[row].astype(np.int64))))
+    return Corpus([str(i) for i in range(len(texts))], texts, names, _joined(truths))
+
+
+def _blocks(shape: Shape) -> Iterator[tuple[csr_array, csr_array]]:
+    """Word counts and truth, some documents at a time."""
+    generator = np.random.default_rng(shape.seed)
+    chance = np.cumsum((1.0 + np.arange(shape.labels)) ** -shape.power)
+    common = np.cumsum(1.0 / (10.0 + np.arange(shape.vocabulary)))
+    rank = generator.permutation(shape.labels)  # so that a label's number says nothing about its frequency
+    own = generator.integers(0, shape.vocabulary, (shape.labels, shape.own))
+    topics = generator.integers(0, shape.vocabulary, (-(-shape.labels // shape.group), 4 * shape.own))
+    for start in range(0, shape.documents, _BLOCK):
+        n = min(_BLOCK, shape.documents - start)
+        truth = _labels(shape, n, rank, chance, generator)
+        yield _words(shape, truth, own, topics, common, generator), truth
+
+
+def _labels(
+    shape: Shape, n: int, rank: NDArray[np.int64], chance: NDArray[np.float64], generator: np.random.Generator
+) -> csr_array:
+    """Labels of n documents: the first by its frequency, the others often from the same topic."""
+    counts = 1 + generator.poisson(max(shape.labels_per_document - 1, 0), n)
+    row = np.repeat(np.arange(n), counts)
+    drawn = rank[np.searchsorted(chance, generator.random(len(row)) * chance[-1])]
+    first = np.repeat(drawn[np.cumsum(counts) - counts], counts)
+    near = np.minimum(first // shape.group * shape.group + generator.integers(0, shape.group, len(row)), shape.labels - 1)
+    alike = (generator.random(len(row)) < 0.5) & (first != drawn)
+    return _indicator(row, np.where(alike, near, drawn), (n, shape.labels))
+
+
+def _words(
+    shape: Shape, truth: csr_array, own: NDArray[np.int64], topics: NDArray[np.int64], common: NDArray[np.float64],
+    generator: np.random.Generator,
+) -> csr_array:  # fmt: skip
+    """Counts of words: four in ten from a label, two in ten from its topic, the rest common."""
+    n = int(truth.shape[0])
+    row = np.repeat(np.arange(n), shape.words_per_document)
+    each = np.diff(truth.indptr)[row]
+    label = truth.indices[truth.indptr[row] + (generator.random(len(row)) * each).astype(np.int64)]
+    source = generator.random(len(row))
+    word = np.searchsorted(common, generator.random(len(row)) * common[-1])
+    from_label = own[label, generator.integers(0, shape.own, len(row))]
+    from_topic = topics[label // shape.group, generator.integers(0, topics.shape[1], len(row))]
+    word = np.where(source < 0.4, from_label, np.where(source < 0.6, from_topic, word))
+    counts = csr_array((np.ones(len(row), np.float32), (row, word)), shape=(n, shape.vocabulary))
+    counts.sum_duplicates()
+    return counts
+
+
+def _indicator(row: NDArray[np.int64], column: NDArray[np.int64], size: tuple[int, int]) -> csr_array:
+    matrix = csr_array((np.ones(len(row), np.float32), (row, column.astype(np.int32))), shape=size)
+    matrix.sum_duplicates()
+    matrix.data[:] = 1
+    return matrix
+
+
+def _joined(parts: list[csr_array]) -> csr_array:
+    indptr = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.indptr) for part in parts]))])
+    indices = np.concatenate([part.indices for part in parts]).astype(np.int32, copy=False)
+    return csr_array((np.concatenate([part.data for part in parts]), indices, indptr), shape=(len(indptr) - 1, parts[0].shape[1]))

@@ -1,0 +1,373 @@
+"""The mixed model (bert-sgm-mixed, 3.3 and algorithm 2), for any number of any models."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polytag.artefact import MANIFEST, artefact_folder
+from polytag.calibration import Platt
+from polytag.errors import ConfigError
+from polytag.labels import LabelSet
+from polytag.models.linear_model import LinearModel
+from polytag.models.mixing import aligned, columns_of, even_weights, fit_weights, mix, on_valid
+from polytag.models.model import MODELS, HeldOut, Model, State, model_class, model_name, param, suggestion
+from polytag.recipe import Recipe, validate_options
+from polytag.scores import Scores
+
+if TYPE_CHECKING:
+    from polytag.classifier import Classifier
+    from polytag.corpus import Corpus
+    from polytag.run import Run
+
+log = logging.getLogger(__name__)
+ALL = "all"  # the name under which settings are for every part
+_TAG = re.compile(r"[A-Za-z0-9_-]+")
+_HELD_OUT = 10  # one in so many documents is held out where no validation documents are given
+_FEW = 20_000  # labels up to which every part scores all of them, also when only the k best are asked for
+_CELLS = 4_000_000  # documents x labels that are scored at once for the k best
+_SEARCHED = 5_000_000  # held-out documents x labels up to which all of them are looked at when weights are compared
+_CANDIDATES = 100  # labels per document that are looked at where there are more
+
+
+@dataclass
+class Part:
+    """A trained model of a mixture, and what makes its scores probabilities of the mixture's labels."""
+
+    name: str
+    model: Model
+    columns: NDArray[np.int32] | None = None
+    calibration: Platt | None = None
+
+    def score(self, texts: Sequence[str], k: int | None, names: Sequence[str]) -> Scores:
+        """Probabilities of the mixture's labels."""
+        return self.probabilities(self.model.score(texts, k), names)
+
+    def probabilities(self, scores: Scores, names: Sequence[str]) -> Scores:
+        """The model's scores as probabilities, in the mixture's order; margins that nothing could be fitted on, by a sigmoid."""
+        calibration = self.calibration
+        if calibration is None and scores.kind == "margin":
+            n = len(names)
+            calibration = Platt(np.ones(n, dtype=np.float32), np.zeros(n, dtype=np.float32))
+        return aligned(scores if calibration is None else calibration.apply(scores), self.columns, names)
+
+    def calibrate(self, held: HeldOut) -> None:
+        """Fit what makes probabilities of margins, on scores of documents that the model was not trained on."""
+        if self.calibration is None and held.scores.kind == "margin":
+            self.calibration = Platt.fit(held.scores, held.truth)
+
+    def state(self, labels: LabelSet) -> State:
+        """Everything that was learned, under the registered name of the model."""
+        return {
+            "name": self.name,
+            "model": model_name(self.model),
+            "options": self.model.options(),
+            "labels": None if self.model.labels == labels else self.model.labels.to_records(),
+            "state": self.model.state(),
+            "calibration": None if self.calibration is None else self.calibration.state(),
+        }
+
+    @classmethod
+    def from_state(cls, state: State, labels: LabelSet) -> Part:
+        """Take back what ``state`` returned."""
+        kind = model_class(state["model"])
+        own = labels if state["labels"] is None else LabelSet.from_records(state["labels"])
+        model = kind.from_state(validate_options(kind, state["options"]), own, state["state"])
+        calibration = None if state["calibration"] is None else Platt.from_state(state["calibration"])
+        if calibration is not None and not len(calibration.slopes) == len(calibration.offsets) == len(labels):
+            raise ValueError(f"the part {state['name']!r} is calibrated for another number of labels")
+        return cls(str(state["name"]), model, columns_of(own, labels, state["name"]), calibration)
+
+
+class Taken(NamedTuple):
+    """A finished classifier that becomes a part, the checksums of what it was trained on, and one of itself."""
+
+    classifier: Classifier
+    documents: str
+    digest: str
+
+
+@dataclass
+class Mixed(Model):
+    """The weighted sum of several models' probabilities, by default of `bert-sgm` and `bert`.
+
+    ``alpha p(first) + (1 - alpha) p(second)`` (equation 4), or a sum of more; the weights are those with which one threshold
+    does best on validation documents. A part is trained now, or taken from a finished run as it is, by label name. Margins of
+    linear models are made probabilities first. The mixture decides by thresholds alone, whatever sets its parts decode.
+    """
+
+    parts: list[str] = param(
+        ["bert-sgm", "bert"], "models to train (NAME, or NAME:TAG for several of one kind), or folders of finished runs"
+    )
+    settings: dict[str, Any] = param(
+        {}, "settings of the parts that are trained, a table for each; those under 'all' are for every part that has them"
+    )
+    weights: list[float] = param([], "how much each part counts; empty: chosen on held-out documents", minimum=0)
+    trained: list[Part] = field(init=False, repr=False, default_factory=list)
+    shares: list[float] = field(init=False, repr=False, default_factory=list)
+    given: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
+
+    # -- settings --------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def of(cls, classifiers: Mapping[str, Classifier], weights: Sequence[float] = ()) -> Self:
+        """A mixture of trained classifiers, each under a name; ``fit`` trains none of them and finds the weights."""
+        model = cls(parts=list(classifiers), weights=list(weights))
+        model.given = dict(classifiers)
+        return model
+
+    @classmethod
+    def checked_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options with the settings of each part checked and cast as that part's own."""
+        parts, weights, settings = (options.get(name, getattr(cls(), name)) for name in ("parts", "weights", "settings"))
+        twice = next((part for part in parts if parts.count(part) > 1), None)
+        if len(parts) < 2:
+            raise ConfigError(f"'parts' is {', '.join(parts) or 'empty'}, but a mixture needs at least two; name another model")
+        if twice:
+            raise ConfigError(f"the part {twice!r} is there twice; tell them apart, as in {twice}:a and {twice}:b")
+        for part in parts:
+            if _registered(part) and ":" in part and not _TAG.fullmatch(part.partition(":")[2]):
+                raise ConfigError(f"the part {part!r} has a tag that cannot be used; take letters, digits, '-' and '_'")
+        if weights and (len(weights) != len(parts) or not sum(weights) > 0):
+            raise ConfigError(f"'weights' has {len(weights)} numbers for {len(parts)} parts; give each one, not all of them 0")
+        checked: dict[str, Any] = {}
+        for name, table in settings.items():
+            kinds = cls.part_classes(name, options)
+            if not isinstance(table, Mapping):
+                raise ConfigError(f"the settings of the part {name!r} are {table!r}, but they must be a table")
+            checked[name] = {}
+            for key, value in table.items():
+                for kind in [kind for kind in kinds if _has(kind, key)] or kinds[:1]:
+                    checked[name] |= validate_options(kind, {key: value})
+        return {**options, **({"settings": checked} if settings else {})}
+
+    @classmethod
+    def part_classes(cls, name: str, options: Mapping[str, Any]) -> list[type[Model]]:
+        """The classes of the models that settings under this name are for."""
+        parts = options.get("parts", cls().parts)
+        if name != ALL and name not in parts:
+            raise ConfigError(f"settings for {name!r}, which is none of the parts; {suggestion(name, [*parts, ALL])}")
+        kinds = [model_class(kind) for part in parts if name in (part, ALL) and (kind := _registered(part))]
+        if not kinds:
+            told = "no part is trained now" if name == ALL else f"the part {name!r} is no model to train but a finished run"
+            raise ConfigError(f"{told}: there is nothing to set; leave the settings for {name!r} out")
+        return kinds
+
+    def _options_of(self, part: str, kind: type[Model]) -> dict[str, Any]:
+        """What a part is told: the seed and the metric of the mixture, what is set for all parts, and what is set for it."""
+        common = {key: value for key, value in self.settings.get(ALL, {}).items() if _has(kind, key)}
+        told = {"seed": self.seed, "optimise": self.optimise, **common, **self.settings.get(part, {})}
+        return validate_options(kind, told)
+
+    # -- training --------------------------------------------------------------------------------------------------
+
+    def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
+        """Train or take each part, then choose the weights on held-out documents, the same ones for all parts."""
+        self.checked_options(self.options())
+        taken = {part: self._take(part) for part in self.parts if part in self.given or not _registered(part)}
+        if taken and valid is None:
+            told = ", ".join(map(repr, taken))
+            raise ConfigError(f"weights are chosen on documents that {told} never saw; give validation documents (--valid)")
+        columns = {part: columns_of(found.classifier.labels, train.labels, part) for part, found in taken.items()}
+        if valid is None and len(train) >= _HELD_OUT:
+            train, valid = train.split(1 - 1 / _HELD_OUT, 1 / _HELD_OUT, seed=self.seed)
+        self.trained, held = [], []
+        for number, name in enumerate(self.parts, start=1):
+            place = f"{number}-{name.replace(':', '-')}" if name not in taken else f"{number}-taken"
+            if name in taken:
+                assert valid is not None
+                part, scores = _taken_part(name, taken[name], columns[name], (train, valid), run, place)
+            else:
+                part, scores = self._trained_part(name, train, valid, run, place)
+            self.trained.append(part)
+            held.append(scores)
+        self.labels = train.labels
+        return self._weigh(held, train, valid, run)
+
+    def _weigh(self, held: Sequence[Scores | None], train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
+        """Choose the weights, if there is anything to choose them on."""
+        known = [scores for scores in held if scores is not None]
+        self.shares = [weight / sum(self.weights) for weight in self.weights] or even_weights(len(self.parts))
+        if valid is None or len(known) < len(held):
+            return None
+        if not self.weights:
+            least = min(int(np.diff(corpus.truth.indptr).min(initial=0)) for corpus in (train, valid))
+            many = len(valid) * len(self.labels) > _SEARCHED
+            compared = [scores.best(_CANDIDATES) for scores in known] if many else known
+            found = fit_weights(compared, valid.truth, self.optimise, least)
+            self.shares = found.weights
+            run.log("mixing", {"parts": self.parts, **found.log(self.optimise)})
+        return HeldOut(valid.truth, mix(known, self.shares))
+
+    def _trained_part(self, name: str, train: Corpus, valid: Corpus | None, run: Run, place: str) -> tuple[Part, Scores | None]:
+        """A part that is trained now, or comes from the checkpoint of a training that finished, and its scores on valid."""
+        kind = model_class(str(_registered(name)))
+        make = partial(_training, Part(name, kind(**self._options_of(name, kind))), train, valid, run, place)
+        # Several processes train together, and only one has checkpoints: there each part goes on from its own training's.
+        alone = int(os.environ.get("WORLD_SIZE") or 1) == 1
+        state = run.stage(f"part-{place}", make) if alone else make()
+        part = Part.from_state(state["part"], train.labels)
+        return part, None if state["held"] is None else Scores.from_state(state["held"], train.labels.names)
+
+    def _take(self, part: str) -> Taken:
+        """A classifier that is trained already."""
+        if part in self.given:
+            classifier = self.given[part]
+            classifier.model.require_fitted()
+            return Taken(classifier, str(classifier.recipe.data.get("fingerprint", "")), "")
+        from polytag.classifier import Classifier
+
+        if not Path(part).exists():
+            hint = suggestion(part.partition(":")[0], list(MODELS))
+            raise ConfigError(f"the part {part!r} is no model and no folder of a run; {hint}")
+        folder = artefact_folder(part)
+        digest = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+        classifier = Classifier.load(folder)
+        classifier.model.use_export(Path(os.devnull))  # an export stays behind: the mixture is saved without it
+        return Taken(classifier, _documents_of(folder), digest)
+
+    def start_from(self, other: Self) -> NoReturn:
+        """Refuse: each part has its own way."""
+        raise ConfigError("a mixture cannot go on from an earlier run; let its parts go on (train --from), and mix those")
+
+    # -- scoring ---------------------------------------------------------------------------------------------------
+
+    def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
+        """Probabilities of every label, or of the k best ones.
+
+        With very many labels each part names some more than k candidates, and one that a part does not name counts as 0 there.
+        """
+        self.require_fitted()
+        if k is None:
+            return self._mixture(texts, None)
+        width = len(self.labels) if len(self.labels) <= _FEW else min(len(self.labels), 4 * k + _CANDIDATES)
+        size = max(1, _CELLS // max(1, width))
+        wanted = None if width == len(self.labels) else width
+        starts = range(0, max(1, len(texts)), size)
+        return Scores.stack([self._mixture(texts[at : at + size], wanted).best(k) for at in starts])
+
+    def _mixture(self, texts: Sequence[str], k: int | None) -> Scores:
+        used = [(part, share) for part, share in zip(self.trained, self.shares, strict=True) if share > 0]
+        return mix([part.score(texts, k, self.labels.names) for part, _ in used], [share for _, share in used])
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """The parts, each with all that it learned, and their weights."""
+        self.require_fitted()
+        return {"parts": [part.state(self.labels) for part in self.trained], "weights": self.shares}
+
+    def restore(self, state: State) -> None:
+        """Build the parts again; nothing but what was saved is needed."""
+        self.trained = [Part.from_state(part, self.labels) for part in state["parts"]]
+        self.shares = [float(weight) for weight in state["weights"]]
+        if len(self.shares) != len(self.trained) or not (min(self.shares) >= 0 and abs(sum(self.shares) - 1) < 1e-6):
+            raise ValueError("its weights do not fit its parts")
+
+    def described_parts(self) -> list[dict[str, Any]]:
+        """What each part is and how much it counts."""
+        rows = zip(self.trained, self.shares, strict=True)
+        return [{"name": p.name, "model": model_name(p.model), "weight": s, "options": p.model.options()} for p, s in rows]
+
+
+def _registered(part: str) -> str | None:
+    """The name of the model that a part is trained as, or None for a finished run."""
+    name = part.partition(":")[0]
+    return name if name in MODELS else None
+
+
+def _has(kind: type[Model], option: str) -> bool:
+    """Whether a model takes this option."""
+    return any(f.name == option and f.init for f in dataclasses.fields(kind))
+
+
+def _training(part: Part, train: Corpus, valid: Corpus | None, run: Run, place: str) -> State:
+    """Train a part in a run inside of the run; the result and its scores on validation documents, as a checkpoint has them."""
+    with run.part(place) as inner:
+        held = part.model.fit(train, valid, inner)
+    scores = None
+    if held is not None:
+        part.calibrate(held)
+        if valid is not None:
+            scores = part.probabilities(on_valid(part.model, held, train, valid), train.labels.names)
+    return {"part": part.state(train.labels), "held": None if scores is None else scores.state()}
+
+
+# -- parts from finished runs ------------------------------------------------------------------------------------------
+
+
+def _documents_of(folder: Path) -> str:
+    """The checksums of the training and validation documents of a run, from the recipe beside its artefact; empty if unknown."""
+    try:
+        return str(Recipe.read(folder.parent / "recipe.toml").data.get("fingerprint", ""))
+    except ConfigError:
+        return ""
+
+
+def _taken_part(
+    name: str,
+    taken: Taken,
+    columns: NDArray[np.int32] | None,
+    corpora: tuple[Corpus, Corpus],
+    run: Run,
+    place: str,
+) -> tuple[Part, Scores | None]:
+    """A finished model as a part, and its scores on validation documents that it was not trained on."""
+    train, valid = corpora
+    model = taken.classifier.model
+    part = Part(name, model, columns, taken.classifier.calibration)
+    seen = _learned_from(name, taken, train, valid)
+    if not seen:
+        many = len(valid) * len(train.labels) > _SEARCHED
+        held = HeldOut(valid.truth, model.score(valid.texts, _CANDIDATES if many else None))
+        part.calibrate(HeldOut(valid.with_labels(model.labels).truth, held.scores))
+        return part, part.probabilities(held.scores, train.labels.names)
+    own = train.with_labels(model.labels), valid.with_labels(model.labels)
+    state = run.stage(f"part-{place}", partial(_out_of_fold, part, *own, run, place), key={"artefact": taken.digest})
+    part.calibration = None if state["calibration"] is None else Platt.from_state(state["calibration"])
+    if state["held"] is None:  # too few documents
+        return part, None
+    return part, part.probabilities(Scores.from_state(state["held"], model.labels.names), train.labels.names)
+
+
+def _learned_from(name: str, taken: Taken, train: Corpus, valid: Corpus) -> bool:
+    """Whether the finished model's own scores on these validation documents would be of documents that it learned from.
+
+    Linear models learn from validation documents too, once their settings are chosen; networks only keep their best weights
+    by them. What the run was trained on is told by its recipe; where that is not known, networks are trusted.
+    """
+    one, other = train.fingerprint(), valid.fingerprint()
+    if taken.documents.startswith(other):
+        raise ConfigError(f"the part {name!r} was trained on the validation documents; give others, which it never saw")
+    if taken.documents == one:
+        return False
+    if isinstance(taken.classifier.model, LinearModel):
+        return True
+    if taken.documents != one + other:
+        log.warning("%s was trained on other documents, as far as is known; it must not have seen the validation documents", name)
+    inside = [part.model for part in taken.classifier.model.trained] if isinstance(taken.classifier.model, Mixed) else []
+    if any(isinstance(model, LinearModel | Mixed) for model in inside):
+        raise ConfigError(f"the part {name!r} is a mixture that may have learned from these documents; name its parts instead")
+    return False
+
+
+def _out_of_fold(part: Part, train: Corpus, valid: Corpus, run: Run, place: str) -> State:
+    """Scores of the validation documents by models with the part's settings that did not see them."""
+    again = type(part.model)(**part.model.options())
+    with run.part(place) as inner:
+        held = again.fit(train, valid, inner)
+    if held is not None:
+        part.calibrate(held)
+    scores = None if held is None else on_valid(again, held, train, valid).state()
+    return {"held": scores, "calibration": None if part.calibration is None else part.calibration.state()}

@@ -1,0 +1,168 @@
+"""How scores of several models become one: on the same labels, about the same documents, with weights that are searched for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.decision import METRICS
+from polytag.errors import ConfigError
+from polytag.labels import LabelSet
+from polytag.models.model import HeldOut, Model, model_name
+from polytag.scores import Scores
+from polytag.thresholds import apply, common
+
+if TYPE_CHECKING:
+    from polytag.corpus import Corpus
+
+UNITS = 20  # the weights that are compared are multiples of one in so many
+_SHOWN = 3  # labels that an error names
+_Units: TypeAlias = tuple[int, ...]
+
+
+# -- the same labels ---------------------------------------------------------------------------------------------------
+
+
+def columns_of(part: LabelSet, labels: LabelSet, name: str) -> NDArray[np.int32] | None:
+    """For every label of a part its number here, None where all are the same; an error names the labels that differ."""
+    if part.names == labels.names:
+        return None
+    lacking = [label for label in labels if label not in part]
+    unknown = [label for label in part if label not in labels]
+    if lacking or unknown:
+        told = [f"it lacks {_listed(lacking)}"] if lacking else []
+        told += [f"only it has {_listed(unknown)}"] if unknown else []
+        raise ConfigError(f"the part {name!r} has other labels: {', and '.join(told)}; mix models that know the same labels")
+    number = {label: j for j, label in enumerate(labels)}
+    return np.array([number[label] for label in part], dtype=np.int32)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more
+
+
+def aligned(scores: Scores, columns: NDArray[np.int32] | None, names: Sequence[str]) -> Scores:
+    """The same scores with each label at its number here; the sets that a part decoded itself are left behind."""
+    m = scores.matrix
+    if columns is None:
+        return replace(scores, names=names, decoded=None, log_probability=None)
+    if scores.is_full:
+        table = np.empty(m.shape, dtype=np.float32)
+        table[:, columns] = m.data.reshape(m.shape)
+        return Scores.full(table, names, scores.kind)
+    matrix = csr_array((m.data.copy(), columns[m.indices], m.indptr.copy()), shape=m.shape)
+    matrix.sort_indices()
+    return Scores(matrix, names, scores.kind, scores.absent)
+
+
+# -- the same documents ------------------------------------------------------------------------------------------------
+
+
+def on_valid(model: Model, held: HeldOut, train: Corpus, valid: Corpus) -> Scores:
+    """The rows of a model's held-out scores that are about the validation documents, in their order.
+
+    Networks hold out just these. Linear models train on them too, and return scores out of fold for the training documents
+    and these, fold after fold: the validation documents among them are found by dividing the documents once more.
+    """
+    if _same(held.truth, valid.truth):
+        return held.scores
+    folds, whole = getattr(model, "folds", 0), train.concat(valid)
+    if folds and held.truth.shape[0] == len(whole):
+        order = np.concatenate([rows for _, rows in whole.folds(folds, seed=model.seed)])
+        rows = np.argsort(order)[len(train) :]  # where each validation document stands among the held-out ones
+        if _same(held.truth[rows], valid.truth):
+            return replace(held.scores, matrix=held.scores.matrix[rows], decoded=None, log_probability=None)
+    raise ConfigError(
+        f"the model {model_name(model)!r} does not say which of its held-out scores are about the validation documents; "
+        "it cannot be mixed with others"
+    )
+
+
+def _same(one: csr_array, other: csr_array) -> bool:
+    if one.shape != other.shape:
+        return False
+    return np.array_equal(one.indptr, other.indptr) and np.array_equal(one.indices, other.indices)
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+
+def mix(parts: Sequence[Scores], weights: Sequence[float]) -> Scores:
+    """The weighted sum; a part without weight has no say, not even about which labels are there."""
+    used = [(part, weight) for part, weight in zip(parts, weights, strict=True) if weight > 0]
+    scores, shares = [part for part, _ in used], [weight for _, weight in used]
+    if not all(part.is_full and part.kind == "probability" for part in scores):
+        mixed = Scores.mix(scores, shares)
+        return mixed.with_values(np.minimum(mixed.matrix.data, 1), "probability")
+    # every entry is there: much faster than to join the entries of sparse rows
+    total = np.zeros_like(scores[0].matrix.data)
+    for part, weight in used:
+        total += part.matrix.data * np.float32(weight)
+    return scores[0].with_values(np.minimum(total, 1, out=total), "probability")  # above 1 by rounding alone
+
+
+class Weighed(NamedTuple):
+    """The weights that were chosen, what they reached, and all that were tried, each with what it reached."""
+
+    weights: list[float]
+    value: float
+    tried: list[tuple[list[float], float]]
+
+    def log(self, metric: str) -> dict[str, Any]:
+        """As the log of a run has it; of two parts the first weight is the paper's alpha, from 0 to 1."""
+        tried, values = [list(weights) for weights, _ in self.tried], [value for _, value in self.tried]
+        return {"weights": self.weights, "value": self.value, "tried": tried, metric: values}
+
+
+def fit_weights(parts: Sequence[Scores], truth: csr_array, metric: str, least: int) -> Weighed:
+    """The weights on a grid of 1/20 with which one threshold for all labels does best.
+
+    Two parts: all 21 mixtures are compared. More: from even weights, and from the best part alone, weight moves between two
+    parts for as long as that helps. Of equally good mixtures the most even one is taken, for it depends least on any one part.
+    """
+    values: dict[_Units, float] = {}
+
+    def rank(units: _Units) -> tuple[float, int]:
+        if units not in values:
+            scores = mix(parts, _shares(units))
+            predicted = apply(scores, common(scores, truth, metric, least), least)
+            values[units] = METRICS[metric](truth, predicted)
+        return values[units], -sum(unit * unit for unit in units)
+
+    n = len(parts)
+    alone = [tuple(UNITS if i == j else 0 for i in range(n)) for j in range(n)]
+    reached = []
+    for units in (_even(n), max(alone, key=rank)):
+        while rank(better := max(_neighbours(units), key=rank)) > rank(units):
+            units = better
+        reached.append(units)
+    best = max(reached, key=rank)
+    return Weighed(_shares(best), values[best], [(_shares(units), value) for units, value in sorted(values.items())])
+
+
+def even_weights(n: int) -> list[float]:
+    """The same weight for every part."""
+    return [1 / n] * n
+
+
+def _shares(units: _Units) -> list[float]:
+    return [unit / UNITS for unit in units]
+
+
+def _even(n: int) -> _Units:
+    return tuple(UNITS * (i + 1) // n - UNITS * i // n for i in range(n))
+
+
+def _neighbours(units: _Units) -> Iterator[_Units]:
+    """All mixtures in which two parts share what they have together in another way."""
+    for i, j in combinations(range(len(units)), 2):
+        both = units[i] + units[j]
+        for first in range(both + 1):
+            yield tuple(first if at == i else both - first if at == j else unit for at, unit in enumerate(units))

@@ -1,0 +1,219 @@
+"""XLinear: linear separators over a tree of labels, for label sets from thousands to half a million."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.calibration import Platt, entries_in
+from polytag.linear.svm import Problem
+from polytag.metrics_ranking import propensities
+from polytag.models.model import HeldOut, Model, State, param
+from polytag.scores import Scores
+from polytag.text.prepare import PREPARATIONS, prepare
+from polytag.text.tfidf import Tfidf
+from polytag.xmc.estimate import estimate, limit_of, require_memory
+from polytag.xmc.index import LabelTree, build_tree, instance_vectors, label_vectors
+from polytag.xmc.rank import WORTH, Chunks, Forest
+from polytag.xmc.train import NEGATIVES, Ranking, TreeTraining
+
+if TYPE_CHECKING:
+    from polytag.corpus import Corpus
+    from polytag.run import Run
+
+log = logging.getLogger(__name__)
+_FEWEST = 20  # documents below which none are held out
+_NEVER = -300.0  # log odds of a label that cannot be
+_SURE = 1e-6  # a probability is never nearer to one than this when it becomes log odds
+
+
+@dataclass
+class XLinear(Model):
+    """One linear separator per label, found through a balanced tree of labels; the tree is searched with a beam."""
+
+    c: float = param(0.5, "inverse regularisation strength", minimum=1e-6)
+    trees: int = param(1, "trees, each from another seed; their probabilities are averaged", minimum=1, maximum=64)
+    branching: int = param(64, "children of an inner node of the tree", minimum=2, maximum=1024)
+    max_leaf: int = param(100, "most labels that share a leaf", minimum=2, maximum=10_000)
+    beam: int = param(10, "nodes of each level that are followed", minimum=1, maximum=10_000)
+    candidates: int = param(100, "most labels that are scored per document", minimum=1, maximum=10_000)
+    negatives: str = param(
+        "teacher",
+        "whom a label is told apart from: documents of its cluster; matcher: also those wrongly sent there",
+        choices=NEGATIVES,
+    )
+    worth: str = param("l3-hinge", "what a margin is worth on the way down the tree", choices=tuple(WORTH))
+    balance: float = param(0.1, "weight of a label's positives: (documents / positives) to this power", minimum=0, maximum=1)
+    propensity: bool = param(False, "weigh positives by the inverse propensity of their label, which favours rare labels")
+    prune: float = param(0.1, "weights smaller than this are dropped", minimum=0)
+    half: bool = param(True, "whether weights are kept in half precision")
+    tolerance: float = param(0.3, "largest violation at which the solver stops", minimum=1e-6)
+    max_terms: int = param(500, "words that stand for a label in the index; 0 for all", minimum=0)
+    holdout: float = param(
+        0.1, "share of the documents held out for the decision when there is no validation file", minimum=0.001, maximum=0.5
+    )
+    refit: bool = param(True, "train once more on all documents after the decision was fitted on those held out")
+    memory: float = param(0.0, "GiB that training may take; 0 for what is free", minimum=0)
+    preprocess: str = param(
+        "none", "none, clean (lower case, no punctuation) or numbers (clean, and all numbers alike)", choices=PREPARATIONS
+    )
+    max_words: int = param(0, "words of a text that are read; 0 for all", minimum=0)
+    ngrams: int = param(1, "longest run of words that is a feature", minimum=1, maximum=5)
+    min_df: int = param(2, "documents a word must occur in", minimum=1)
+    max_features: int = param(500_000, "most frequent words and runs kept; 0 for all", minimum=0)
+    lowercase: bool = param(True, "whether words are compared in lower case")
+    sublinear: bool = param(True, "whether a word's count enters as 1 + log(count)")
+    tfidf: Tfidf = field(init=False, repr=False, default_factory=Tfidf)
+    forest: Forest | None = field(init=False, repr=False, default=None)
+    curve: list[float] = field(init=False, repr=False, default_factory=lambda: [1.0, 0.0])
+
+    def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
+        """Train on a part, score the held-out part for the decision, and (``refit``) train again on everything."""
+        corpus = train if valid is None else train.concat(valid)
+        seen, hidden = self._parts(len(train), len(corpus))
+        problem = self._problem(corpus, seen, run)
+        self._estimate(problem, run)
+        held, self.curve = None, [1.0, 0.0]
+        if len(hidden):
+            part = Problem(csr_array(problem.features[seen]), csr_array(problem.truth[seen]))
+            self.forest = self.train_forest(part, run, "held/" if self.refit else "")
+            held = self._held(csr_array(problem.features[hidden]), problem.truth[hidden], corpus.labels.names)
+        if self.refit or not len(hidden):
+            self.forest = self.train_forest(problem, run)
+        self.labels = corpus.labels
+        return held
+
+    def _parts(self, n_train: int, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Documents to train on, and documents to score for the decision: the validation documents, or some held out."""
+        if n > n_train:
+            return np.arange(n_train), np.arange(n_train, n)
+        if n < _FEWEST:
+            return np.arange(n), np.arange(0)
+        hidden = np.random.default_rng(self.seed).random(n) < self.holdout
+        return np.flatnonzero(~hidden), np.flatnonzero(hidden)
+
+    def _problem(self, corpus: Corpus, seen: NDArray[np.int64], run: Run) -> Problem:
+        """The tf-idf rows of all documents; the vocabulary comes from those that the model will be trained on."""
+
+        def make() -> State:
+            texts = prepare(corpus.texts, self.preprocess, self.max_words)
+            learned = texts if self.refit or len(seen) == len(texts) else [texts[i] for i in seen]
+            tfidf = self._vocabulary().fit(learned)
+            return {"tfidf": tfidf.state(), "features": tfidf.transform(texts)}
+
+        state = run.stage("tfidf", make)
+        self.tfidf = self._vocabulary()
+        self.tfidf.restore(state["tfidf"])
+        return Problem(state["features"], corpus.truth)
+
+    def _estimate(self, problem: Problem, run: Run) -> None:
+        """Say what training will take, and refuse what does not fit."""
+        needed = estimate(
+            problem.features, problem.truth, branching=self.branching, max_leaf=self.max_leaf, max_terms=self.max_terms,
+            trees=self.trees, prune=self.prune, matcher=self.beam if self.negatives == "matcher" else 0, half=self.half,
+        )  # fmt: skip
+        run.log("estimate", needed.told())
+        log.info(
+            "training will take about %(memory_gib).2f GiB and %(seconds).0f s; the model about %(model_gib).2f GiB",
+            needed.told(),
+        )
+        require_memory(needed, limit_of(self.memory))
+
+    def train_forest(self, problem: Problem, run: Run, where: str = "") -> Forest:
+        """Every tree: its index, then its levels, each a stage of the run."""
+        counts = np.bincount(problem.truth.indices, minlength=int(problem.truth.shape[1]))
+        weights = self._weights(counts, int(problem.truth.shape[0]))
+        rankers = []
+        for number in run.track(range(self.trees), "trees"):
+            name = f"{where}tree{number + 1}"
+            tree = LabelTree.from_state(run.stage(f"{name}/index", partial(self._index, problem, number)))
+            training = TreeTraining(problem, tree.by_frequency(counts), self._ranking(), weights)
+            rankers.append(training.run(_stages(run, name)))
+        return Forest(rankers)
+
+    def _weights(self, counts: NDArray[np.int64], documents: int) -> NDArray[np.float64]:
+        """How much the positive documents of every label count."""
+        weights = (documents / np.maximum(counts, 1)) ** self.balance
+        return np.asarray(weights / propensities(counts, documents) if self.propensity else weights)
+
+    def _index(self, problem: Problem, number: int) -> State:
+        vectors = label_vectors(instance_vectors(problem.features, problem.truth, self.max_terms), None)
+        return build_tree(vectors, self.branching, self.max_leaf, self.seed + 1000 * number).state()
+
+    def _ranking(self) -> Ranking:
+        return Ranking(
+            c=self.c, negatives=self.negatives, prune=self.prune, beam=self.beam, worth=self.worth, tolerance=self.tolerance,
+            half=self.half, seed=self.seed,
+        )  # fmt: skip
+
+    def _held(self, rows: csr_array, truth: csr_array, names: Sequence[str]) -> HeldOut:
+        """Scores of held-out documents, after the one curve from log odds to probabilities was fitted on them.
+
+        One curve for all labels keeps the order of a document's labels; a curve per label, with few positives each, costs
+        precision.
+        """
+        labels, odds = self._odds(rows, min(self.candidates, len(names)))
+        found = Scores.candidates(labels, odds, names, "margin")
+        column = found.matrix.data.reshape(-1, 1)
+        true = csr_array(entries_in(found, truth).reshape(-1, 1).astype(np.float32))
+        if true.nnz:
+            fitted = Platt.fit(Scores.full(column, ["any"], "margin"), true)
+            self.curve = [float(fitted.slopes[0]), float(fitted.offsets[0])]
+        return HeldOut(truth, self._scores(rows, names, self.candidates))
+
+    def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
+        """Probabilities of the best labels that the beam reaches, ``candidates`` at most."""
+        self.require_fitted()
+        rows = self.tfidf.transform(prepare(texts, self.preprocess, self.max_words))
+        return self._scores(rows, self.labels.names, self.candidates if k is None else min(k, self.candidates))
+
+    def scored_labels(self) -> int:
+        """The candidates."""
+        return min(self.candidates, len(self.labels))
+
+    def _scores(self, rows: csr_array, names: Sequence[str], k: int) -> Scores:
+        labels, odds = self._odds(rows, min(k, len(names)))
+        slope, offset = self.curve
+        return Scores.candidates(labels, 1 / (1 + np.exp(-(slope * odds + offset))), names, "probability")
+
+    def _odds(self, rows: csr_array, k: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """The k best labels of every document, and the log odds of their probabilities."""
+        assert self.forest is not None
+        labels, logs = self.forest.best(rows, k, self.beam, self.worth)
+        logs = np.where(labels < 0, _NEVER, logs.astype(np.float64))
+        return labels, np.maximum(logs - np.log(np.maximum(-np.expm1(logs), _SURE)), _NEVER)
+
+    def _vocabulary(self) -> Tfidf:
+        return Tfidf(self.ngrams, self.min_df, self.max_features, self.lowercase, self.sublinear)
+
+    def state(self) -> State:
+        """Vocabulary, trees and weights."""
+        self.require_fitted()
+        assert self.forest is not None
+        return {"tfidf": self.tfidf.state(), "forest": self.forest.state(), "curve": self.curve}
+
+    def restore(self, state: State) -> None:
+        """Take back vocabulary, trees and weights, which stay mapped from the disk."""
+        self.tfidf = self._vocabulary()
+        self.tfidf.restore(state["tfidf"])
+        self.forest = Forest.from_state(state["forest"])
+        self.curve = [float(state["curve"][0]), float(state["curve"][1])]
+        first = self.forest.rankers[0]
+        if len(first.tree.order) != len(self.labels) or not len(self.tfidf.keys) == len(self.tfidf.idf) == first.n_features:
+            raise ValueError("its trees are about other labels or other words")
+
+
+def _stages(run: Run, name: str) -> Callable[[int, Callable[[], Chunks]], Chunks]:
+    """Make the separators of each depth a stage of the run."""
+
+    def stage(depth: int, make: Callable[[], Chunks]) -> Chunks:
+        return Chunks.from_state(run.stage(f"{name}/depth{depth}", lambda: make().state()))
+
+    return stage

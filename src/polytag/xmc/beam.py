@@ -1,0 +1,217 @@
+"""Compiled search down a tree: one step of the beam for many documents or one, and the mean over several trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from polytag.xmc.half import as_single
+
+
+@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
+def _find(rows: Any, first: int, last: int, feature: int) -> int:
+    """The place of a feature among sorted rows first..last, or the place where it would stand."""
+    while first < last:
+        middle = (first + last) >> 1
+        if rows[middle] < feature:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
+def _add_row(
+    margins: Any, row: int, end_row: int, starts: Any, base: int, end: int, children: Any, weights: Any, value: Any
+) -> None:
+    """Add one feature's weights, times its value, to the margins of a node's children."""
+    stop = base + starts[row + 1] if row + 1 < end_row else end
+    for q in range(base + starts[row], stop):
+        margins[children[q]] += value * as_single(weights[q])
+
+
+@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+def node_margins(
+    indptr: Any, indices: Any, data: Any, document: int, node: int, child_starts: Any, row_starts: Any, entry_starts: Any,
+    rows: Any, starts: Any, children: Any, weights: Any, bias: Any, place: Any, placed: bool, margins: Any,
+) -> None:  # fmt: skip
+    """Margins of a node's children for one document; ``place`` says where each feature's row is if ``placed``."""
+    first, last = row_starts[node], row_starts[node + 1]
+    base, end = entry_starts[node], entry_starts[node + 1]
+    for c in range(child_starts[node + 1] - child_starts[node]):
+        margins[c] = bias[child_starts[node] + c]
+    low = first
+    for p in range(indptr[document], indptr[document + 1]):
+        f = indices[p]
+        if placed:
+            row = place[f]
+            if row >= 0:
+                _add_row(margins, row, last, starts, base, end, children, weights, data[p])
+        else:
+            low = _find(rows, low, last, f)
+            if low == last:
+                break
+            if rows[low] == f:
+                _add_row(margins, low, last, starts, base, end, children, weights, data[p])
+
+
+@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
+def log_score(margin: Any, kind: int) -> Any:
+    """Log of what a margin is worth: -max(0, 1 - margin)^kind for kind 1 to 4, the log of the sigmoid for kind 0."""
+    if kind == 0:
+        return np.float32(-np.log1p(np.exp(-margin))) if margin > -30 else np.float32(margin)
+    gap = max(np.float32(1.0) - margin, np.float32(0.0))
+    worth = gap
+    for _ in range(kind - 1):
+        worth *= gap
+    return -worth
+
+
+@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+def beam_step(
+    indptr: Any, indices: Any, data: Any, begin: int, nodes: Any, scores: Any, child_starts: Any, row_starts: Any,
+    entry_starts: Any, rows: Any, starts: Any, children: Any, weights: Any, bias: Any, kind: int, names: Any, place: Any,
+    found: Any, values: Any,
+) -> None:  # fmt: skip
+    """From the nodes that each document has reached to the best of their children.
+
+    ``nodes`` and ``scores`` (documents, beam) belong to documents begin, begin + 1, ...; -1 where there are fewer. ``found`` and
+    ``values`` (documents, wanted) are filled, best first, equal ones by name; ``names`` names every child.
+    """
+    n, beam = nodes.shape
+    flat = nodes.ravel()
+    order = np.argsort(flat, kind="mergesort")
+    at = 0
+    while at < len(order) and flat[order[at]] < 0:
+        at += 1
+    width = 0
+    for p in range(at, len(order)):
+        width = max(width, child_starts[flat[order[p]] + 1] - child_starts[flat[order[p]]])
+    margins = np.empty((len(order), width), dtype=np.float32)
+    while at < len(order):
+        node = flat[order[at]]
+        stop = at
+        words = 0
+        while stop < len(order) and flat[order[stop]] == node:
+            d = begin + order[stop] // beam
+            words += indptr[d + 1] - indptr[d]
+            stop += 1
+        first, last = row_starts[node], row_starts[node + 1]
+        placed = words * 4 > last - first  # looking a word up costs about four times as much as placing a row
+        if placed:
+            for r in range(first, last):
+                place[rows[r]] = r
+        for p in range(at, stop):
+            node_margins(
+                indptr, indices, data, begin + order[p] // beam, node, child_starts, row_starts, entry_starts, rows, starts,
+                children, weights, bias, place, placed, margins[order[p]],
+            )  # fmt: skip
+        if placed:
+            for r in range(first, last):
+                place[rows[r]] = -1
+        at = stop
+    for i in range(n):
+        _best_children(i, nodes, scores, margins, child_starts, kind, names, found[i], values[i])
+
+
+@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+def _best_children(
+    i: int, nodes: Any, scores: Any, margins: Any, child_starts: Any, kind: int, names: Any, found: Any, values: Any
+) -> None:
+    """The best children of all nodes that document i has reached."""
+    beam, wanted = nodes.shape[1], len(found)
+    count = 0
+    for b in range(beam):
+        node = nodes[i, b]
+        if node < 0:
+            continue
+        for c in range(child_starts[node + 1] - child_starts[node]):
+            value = scores[i, b] + log_score(margins[i * beam + b, c], kind)
+            if count == wanted and value < values[wanted - 1]:
+                continue
+            name = names[child_starts[node] + c]
+            if count == wanted and value == values[wanted - 1] and name > found[wanted - 1]:
+                continue
+            at = count if count < wanted else wanted - 1
+            count = min(count + 1, wanted)
+            while at > 0 and (values[at - 1] < value or (values[at - 1] == value and found[at - 1] > name)):
+                values[at] = values[at - 1]
+                found[at] = found[at - 1]
+                at -= 1
+            values[at] = value
+            found[at] = name
+    for at in range(count, wanted):
+        found[at] = -1
+        values[at] = -np.inf
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def merge_trees(labels: Any, logs: Any, found: Any, values: Any) -> None:
+    """The best labels by the mean over trees of their probabilities, from each tree's candidates (trees, documents, k) and logs.
+
+    A label that a tree does not name has probability 0 there. ``found`` and ``values`` (documents, wanted) are filled, best
+    first.
+    """
+    trees, n, k = labels.shape
+    wanted = found.shape[1]
+    for i in range(n):
+        every = np.empty(trees * k, dtype=np.int64)
+        chance = np.empty(trees * k, dtype=np.float64)
+        for t in range(trees):
+            every[t * k : (t + 1) * k] = labels[t, i]
+            chance[t * k : (t + 1) * k] = np.exp(logs[t, i].astype(np.float64)) / trees
+        order = np.argsort(every, kind="mergesort")
+        count, found_label, total = 0, np.int64(-1), 0.0
+        for p in order:
+            if every[p] < 0:
+                continue
+            if count and found_label == every[p]:
+                total += chance[p]
+            else:
+                if count:
+                    _insert(found[i], values[i], count - 1, found_label, total)
+                found_label, total = every[p], chance[p]
+                count += 1
+        if count:
+            _insert(found[i], values[i], count - 1, found_label, total)
+        for at in range(min(count, wanted)):
+            values[i, at] = np.log(max(values[i, at], 1e-37))
+        for at in range(min(count, wanted), wanted):
+            found[i, at] = -1
+            values[i, at] = -np.inf
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _insert(found: Any, values: Any, count: int, name: int, value: float) -> None:
+    """Put a label among the ``count`` seen so far, best first; they come in the order of their names."""
+    at = min(count, len(found))
+    if at == len(found):
+        if value <= values[at - 1]:
+            return
+        at -= 1
+    while at > 0 and values[at - 1] < value:
+        values[at] = values[at - 1]
+        found[at] = found[at - 1]
+        at -= 1
+    values[at] = value
+    found[at] = name
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def entries_fit(
+    child_starts: Any, row_starts: Any, entry_starts: Any, rows: Any, starts: Any, children: Any, n_features: int
+) -> bool:
+    """Whether no row, entry or child of any node points outside of what there is."""
+    for node in range(len(child_starts) - 1):
+        entries, width = entry_starts[node + 1] - entry_starts[node], child_starts[node + 1] - child_starts[node]
+        feature, start = np.int64(-1), np.int64(0)
+        for r in range(row_starts[node], row_starts[node + 1]):
+            if rows[r] <= feature or rows[r] >= n_features or starts[r] < start or starts[r] > entries:
+                return False
+            feature, start = np.int64(rows[r]), np.int64(starts[r])
+        for q in range(entry_starts[node], entry_starts[node + 1]):
+            if children[q] >= width:
+                return False
+    return True

@@ -1,0 +1,167 @@
+"""The index: what stands for each label, and the balanced tree that groups labels that are alike (X-BERT, section 3.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.linear.parallel import in_threads
+from polytag.xmc.clusters import Vectors, balanced_order
+from polytag.xmc.views import unlocked, unlocked_rows
+
+_LABELS = 2048  # labels whose vectors one thread sums at a time
+
+
+@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+def _sum_instances(
+    indptr: Any, indices: Any, data: Any, by_label: Any, documents: Any, share: Any, first: int, last: int, most: int,
+    sums: Any, out_indptr: Any, out_indices: Any, out_data: Any,
+) -> int:  # fmt: skip
+    """Normalised sums of the rows of labels first..last, cut to the ``most`` largest entries; ``sums`` is zero, and left so."""
+    found = np.empty(len(sums), dtype=np.int32)
+    end = 0
+    for label in range(first, last):
+        count = 0
+        for q in range(by_label[label], by_label[label + 1]):
+            for p in range(indptr[documents[q]], indptr[documents[q] + 1]):
+                f = indices[p]
+                if sums[f] == 0:
+                    found[count] = f
+                    count += 1
+                sums[f] += data[p] * share[documents[q]]
+        own = found[:count]
+        limit = np.float32(0.0)
+        if count > most:
+            limit = np.partition(sums[own], count - most)[count - most]
+        own.sort()
+        begin, squares = end, 0.0
+        for f in own:
+            if sums[f] >= limit and end - begin < most:
+                out_indices[end] = f
+                out_data[end] = sums[f]
+                squares += sums[f] * sums[f]
+                end += 1
+            sums[f] = 0
+        norm = np.sqrt(squares)
+        for q in range(begin, end):
+            out_data[q] /= norm
+        out_indptr[label - first + 1] = end
+    return end
+
+
+def instance_vectors(features: csr_array, truth: csr_array, most: int = 0) -> csr_array:
+    """PIFA: for every label the normalised sum of its documents' features, at most ``most`` (0 for all) entries each.
+
+    A document counts one over the square root of the number of its labels, because one with many labels says little about
+    each. Features must not be negative.
+    """
+    rows = unlocked_rows(features)
+    columns = truth.tocsc()
+    by_label, documents = columns.indptr.astype(np.int64), columns.indices
+    share = (1 / np.sqrt(np.maximum(np.diff(truth.indptr), 1))).astype(np.float32)
+    n_labels, n_features = int(truth.shape[1]), int(features.shape[1])
+    most = most or n_features
+    lengths = np.concatenate([[0], np.cumsum(np.diff(rows[0])[documents])])
+    bound = np.minimum(np.diff(lengths[by_label]), most)  # no label can have more entries than this
+
+    def block(first: int) -> tuple[Any, Any, Any]:
+        last = min(first + _LABELS, n_labels)
+        room = int(bound[first:last].sum())
+        indptr, indices, data = np.zeros(last - first + 1, np.int64), np.empty(room, np.int32), np.empty(room, np.float32)
+        sums = np.zeros(n_features, dtype=np.float32)
+        end = _sum_instances(*rows, by_label, documents, share, first, last, most, sums, indptr, indices, data)
+        return indptr, indices[:end].copy(), data[:end].copy()
+
+    parts = list(in_threads(block, range(0, n_labels, _LABELS)))
+    indptr = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(p[0]) for p in parts]))])
+    indices, data = np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts])
+    return csr_array((data, indices, indptr), shape=(n_labels, n_features))
+
+
+def label_vectors(sparse: csr_array | None, dense: NDArray[Any] | None, weight: float = 1.0) -> Vectors:
+    """Vectors to cluster: from instances, from given vectors (made of length ``weight``), or from both side by side."""
+    if sparse is None and dense is None:
+        raise ValueError("nothing to make vectors of")
+    if dense is None:
+        assert sparse is not None
+        return Vectors(sparse, np.zeros((sparse.shape[0], 0), dtype=np.float32))
+    norm = np.maximum(np.linalg.norm(dense, axis=1, keepdims=True), 1e-12)
+    given = (dense * (weight / norm)).astype(np.float32)
+    return Vectors(csr_array(np.zeros((len(given), 1), dtype=np.float32)) if sparse is None else sparse, given)
+
+
+@dataclass(frozen=True)
+class LabelTree:
+    """A tree over labels: its last ``starts`` say which places each leaf has, and ``order`` which label stands at each place.
+
+    ``starts[d][p]`` is where the children of node p at depth d begin among the nodes at depth d + 1; depth 0 is the root.
+    """
+
+    order: NDArray[np.int32]
+    starts: list[NDArray[np.int64]]
+
+    @property
+    def leaf_of(self) -> NDArray[np.int64]:
+        """The leaf of every label."""
+        leaf = np.empty(len(self.order), dtype=np.int64)
+        leaf[self.order] = np.repeat(np.arange(len(self.starts[-1]) - 1), np.diff(self.starts[-1]))
+        return leaf
+
+    def parents(self, depth: int) -> NDArray[np.int64]:
+        """The parent of every node at depth + 1."""
+        return np.repeat(np.arange(len(self.starts[depth]) - 1), np.diff(self.starts[depth]))
+
+    def by_frequency(self, counts: NDArray[Any]) -> LabelTree:
+        """The same tree with the labels within each leaf in falling order of their counts."""
+        leaf = self.parents(len(self.starts) - 1)
+        order = self.order[np.lexsort((self.order, -counts[self.order], leaf))]
+        return LabelTree(order, self.starts)
+
+    def state(self) -> dict[str, Any]:
+        """As arrays."""
+        return {"order": self.order, "starts": list(self.starts)}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> LabelTree:
+        """From arrays; compiled code trusts that they fit together."""
+        order, starts = unlocked(state["order"], np.int32), [unlocked(level, np.int64) for level in state["starts"]]
+        counts = [1, *(int(level[-1]) for level in starts)]
+        sound = len(starts) > 0
+        for level, nodes in zip(starts, counts, strict=False):
+            sound = sound and len(level) == nodes + 1 and level[0] == 0 and bool((np.diff(level) >= 0).all())
+        if not sound or counts[-1] != len(order) or not np.array_equal(np.sort(order), np.arange(len(order))):
+            raise ValueError("its tree of labels is damaged")
+        return cls(order, starts)
+
+
+def tree_shape(n_labels: int, branching: int, max_leaf: int) -> list[NDArray[np.int64]]:
+    """Where the children of each node begin, from the root to the parents of the leaves; the root may have twice as many."""
+    counts = [-(-n_labels // max_leaf)]
+    while counts[0] > 2 * branching:
+        counts.insert(0, -(-counts[0] // branching))
+    if counts == [1]:
+        return []
+    return [_even(below, above) for above, below in zip([1, *counts], counts, strict=False)]
+
+
+def _even(things: int, parts: int) -> NDArray[np.int64]:
+    return np.arange(parts + 1, dtype=np.int64) * things // parts
+
+
+def build_tree(vectors: Vectors, branching: int = 64, max_leaf: int = 100, seed: int = 0) -> LabelTree:
+    """A balanced tree of the labels by k-means, ``branching`` children per node and at most ``max_leaf`` labels per leaf."""
+    levels = tree_shape(len(vectors), branching, max_leaf)
+    order, leaves = balanced_order(vectors, levels, seed)
+    return LabelTree(order, [*levels, leaves.astype(np.int64)])
+
+
+def balanced_clusters(vectors: Vectors, count: int, seed: int = 0) -> NDArray[np.int64]:
+    """The cluster of every label: ``count`` clusters whose sizes differ by at most one."""
+    levels = [np.array([0, count], dtype=np.int64)] if count > 1 else []
+    order, bounds = balanced_order(vectors, levels, seed)
+    return LabelTree(order, [*levels, bounds.astype(np.int64)]).leaf_of

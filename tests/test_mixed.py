@@ -1,0 +1,510 @@
+"""The mixed model: its parts on the same labels and documents, its weights, its files, and where its parts come from."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from conftest import Command, Toy, toy_corpus
+from polytag.classifier import Classifier
+from polytag.corpus import Corpus
+from polytag.decision import METRICS
+from polytag.errors import ArtefactError, ConfigError
+from polytag.labels import LabelSet, indicator
+from polytag.models.binary_relevance import BinaryRelevance
+from polytag.models.mixed import Mixed
+from polytag.models.mixing import UNITS, aligned, columns_of, fit_weights, mix, on_valid
+from polytag.models.model import MODELS, HeldOut, Model, State, model_class
+from polytag.recipe import Recipe
+from polytag.run import Run, read_log
+from polytag.scores import Scores
+from polytag.thresholds import apply, common
+from polytag.training import train_corpora
+
+FAST: dict[str, Any] = {"c": [1.0], "ngrams": [1]}
+LIGHT: dict[str, Any] = {"parts": ["br", "cc"], "settings": {"all": FAST}}
+
+
+class Oracle(Model):
+    """A network's manners without one: knows every text of a table, and holds out the validation documents."""
+
+    table: dict[str, Any] = {}  # noqa: RUF012, what a test puts there
+    fitted = 0
+
+    def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
+        Oracle.fitted += 1
+        self.labels = train.labels
+        return None if valid is None else HeldOut(valid.truth, self.score(valid.texts))
+
+    def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
+        rows = [self.table.get(text, np.zeros(len(self.labels))) for text in texts]
+        scores = Scores.full(np.array(rows).reshape(len(texts), len(self.labels)), self.labels.names, "probability")
+        return scores if k is None else scores.best(k)
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> None:
+        pass
+
+
+@pytest.fixture
+def oracle(monkeypatch: pytest.MonkeyPatch) -> type[Oracle]:
+    monkeypatch.setitem(MODELS, "oracle", f"{__name__}:Oracle")
+    monkeypatch.setattr(Oracle, "table", {})
+    monkeypatch.setattr(Oracle, "fitted", 0)
+    return Oracle
+
+
+@pytest.fixture(scope="module")
+def mixed(toy: Toy) -> Classifier:
+    return Classifier("mixed", LIGHT).fit(toy.train, toy.valid)
+
+
+@pytest.fixture(scope="module")
+def runs(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Finished runs of br and cc, as the command line leaves them."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name in ("br", "cc"):
+        data = {"train": "train.jsonl", "fingerprint": toy.train.fingerprint() + toy.valid.fingerprint()}
+        train_corpora(Recipe(name, FAST, data=data), toy.train, toy.valid, folder / name)
+    return folder
+
+
+def values(scores: Scores) -> np.ndarray[Any, Any]:
+    """The scores as a table."""
+    return scores.matrix.toarray()
+
+
+# -- the sum -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", [[1.0, 0.0], [0.0, 1.0], [0.3, 0.7], [3, 7]])
+def test_the_mixture_is_the_weighted_sum_of_calibrated_parts(toy: Toy, weights: list[float]) -> None:
+    found = Classifier("mixed", {**LIGHT, "weights": weights}).fit(toy.train, toy.valid)
+    parts = [Classifier(name, FAST).fit(toy.train, toy.valid) for name in ("br", "cc")]
+    alone = [values(part.scores(toy.test.texts)) for part in parts]  # Platt on the same out-of-fold scores
+    expected = (weights[0] * alone[0] + weights[1] * alone[1]) / sum(weights)
+    assert found.scores(toy.test.texts).kind == "probability"
+    assert np.allclose(values(found.scores(toy.test.texts)), expected, atol=1e-6)
+    if 0.0 in weights:  # at the ends it is the part itself, to the last bit
+        assert np.array_equal(values(found.scores(toy.test.texts)), alone[weights.index(0.0) - 1])
+
+
+def tables(data: st.DataObject, parts: int) -> tuple[list[Scores], csr_array]:
+    n, n_labels = data.draw(st.integers(1, 6)), data.draw(st.integers(2, 4))
+    generator = np.random.default_rng(data.draw(st.integers(0, 10_000)))
+    names = [f"l{j}" for j in range(n_labels)]
+    truth = indicator([np.flatnonzero(row) for row in generator.random((n, n_labels)) < 0.5], n_labels)
+    return [Scores.full(generator.random((n, n_labels)).round(2), names, "probability") for _ in range(parts)], truth
+
+
+def reached(parts: Sequence[Scores], weights: Sequence[float], truth: csr_array, metric: str, least: int) -> float:
+    scores = Scores.mix(parts, weights)
+    return METRICS[metric](truth, apply(scores, common(scores, truth, metric, least), least))
+
+
+@settings(max_examples=40)
+@given(st.data(), st.sampled_from(list(METRICS)), st.integers(0, 1))
+def test_two_parts_get_the_best_weights_of_the_whole_grid(data: st.DataObject, metric: str, least: int) -> None:
+    parts, truth = tables(data, 2)
+    found = fit_weights(parts, truth, metric, least)
+    grid = {a: reached(parts, (a / UNITS, 1 - a / UNITS), truth, metric, least) for a in range(UNITS + 1)}
+    assert found.value == pytest.approx(max(grid.values()))
+    assert reached(parts, found.weights, truth, metric, least) == pytest.approx(found.value)
+    assert [weights[0] for weights, _ in found.tried] == [a / UNITS for a in range(UNITS + 1)]
+    assert [value for _, value in found.tried] == pytest.approx(list(grid.values()), abs=1e-6)
+    evenest = min(abs(a - UNITS // 2) for a in grid if grid[a] == pytest.approx(found.value))
+    assert abs(found.weights[0] * UNITS - UNITS // 2) == pytest.approx(evenest)
+
+
+@settings(max_examples=8)
+@given(st.data(), st.integers(3, 4))
+def test_more_parts_end_where_no_move_between_two_helps_and_never_below_the_best_part(data: st.DataObject, n: int) -> None:
+    parts, truth = tables(data, n)
+    found = fit_weights(parts, truth, "micro_f1", 1)
+    assert sum(found.weights) == pytest.approx(1) and min(found.weights) >= 0
+    for j in range(n):
+        assert found.value >= reached(parts, [float(i == j) for i in range(n)], truth, "micro_f1", 1) - 1e-9
+    for i, j in itertools.combinations(range(n), 2):
+        both = found.weights[i] + found.weights[j]
+        for step in range(round(both * UNITS) + 1):
+            moved = list(found.weights)
+            moved[i], moved[j] = step / UNITS, both - step / UNITS
+            assert reached(parts, moved, truth, "micro_f1", 1) <= found.value + 1e-9
+    assert found == fit_weights(parts, truth, "micro_f1", 1)
+
+
+@settings(max_examples=30)
+@given(st.data(), st.lists(st.floats(0, 1), min_size=3, max_size=3).filter(lambda weights: sum(weights) > 0.1))
+def test_full_and_sparse_scores_mix_alike(data: st.DataObject, weights: list[float]) -> None:
+    parts, _ = tables(data, 3)
+    shares = [weight / sum(weights) for weight in weights]
+    whole = mix(parts, shares)
+    assert np.allclose(values(whole), sum(share * values(part) for share, part in zip(shares, parts, strict=True)), atol=1e-6)
+    sparse = [part.best(part.matrix.shape[1] - 1) for part in parts]
+    expected = sum(share * values(part) for share, part in zip(shares, sparse, strict=True))
+    assert np.allclose(values(mix(sparse, shares)), expected, atol=1e-6)
+
+
+# -- the same documents ------------------------------------------------------------------------------------------------
+
+
+def noise(count: int, seed: int, name: str) -> Corpus:
+    """Documents of words that no other has, with labels by chance: they can be learned by heart, and not otherwise."""
+    generator = np.random.default_rng(seed)
+    texts = [" ".join(f"{name}{row}x{word}" for word in range(4)) for row in range(count)]
+    return Corpus.of(
+        texts, [["even", "odd"][i : i + 1] for i in generator.integers(0, 2, count)], label_set=LabelSet(["even", "odd"])
+    )
+
+
+def test_a_linear_part_gets_no_weight_for_what_it_learned_by_heart(oracle: type[Oracle], tmp_path: Path) -> None:
+    """It is trained on validation documents too, and perfect on them; weighed by that it would win over a part that is right
+    on four of five. Both when it is trained now and when it is taken from a run."""
+    train, valid = noise(60, 1, "t"), noise(40, 2, "v")
+    settings = {"c": [100.0], "ngrams": [1], "min_df": 1, "tolerance": 0.01}
+    for row, text in enumerate(valid.texts):
+        right = values_of(valid, row)
+        oracle.table[text] = right if row % 5 else 1 - right
+    alone = Classifier("br", settings).fit(train, valid)
+    assert alone.evaluate(valid)["p@1"] == 1.0
+    now = Classifier("mixed", {"parts": ["br", "oracle"], "settings": {"br": settings}}).fit(train, valid)
+    alone.save(tmp_path / "br")
+    taken = Classifier("mixed", {"parts": [str(tmp_path / "br"), "oracle"]}).fit(train, valid)
+    for found in (now, taken):
+        assert isinstance(found.model, Mixed) and found.model.shares[1] >= 0.5
+        assert found.decision.report["fitted"] < 0.95  # in-sample it would be 1
+    assert np.array_equal(values(now.scores(valid.texts)), values(taken.scores(valid.texts)))
+
+
+def values_of(corpus: Corpus, row: int) -> np.ndarray[Any, Any]:
+    return np.asarray(corpus.truth[[row]].toarray()[0])
+
+
+def test_held_out_rows_of_a_linear_model_are_found_for_each_validation_document(toy: Toy) -> None:
+    model = BinaryRelevance(**FAST, seed=5)
+    held = model.fit(toy.train, toy.valid, Run())
+    assert held is not None
+    found = on_valid(model, held, toy.train, toy.valid)
+    whole = toy.train.concat(toy.valid)
+    seen = 0
+    for part, (learned, hidden) in enumerate(whole.folds(model.folds, seed=5)):
+        features = model.tfidf.transform(whole.texts)
+        (trained,) = model._train(type(model)._begin(model, whole, [], Run()), [1.0], learned)
+        scored = trained.all(features[hidden])
+        for row, number in enumerate(hidden):
+            if number >= len(toy.train):
+                assert np.allclose(values(found)[number - len(toy.train)], scored[row], atol=1e-5), part
+                seen += 1
+    assert seen == len(toy.valid)
+
+
+def test_held_out_scores_about_nobody_knows_what_are_refused(toy: Toy) -> None:
+    held = HeldOut(toy.test.truth, Scores.full(toy.test.truth.toarray(), toy.test.labels.names, "probability"))
+    with pytest.raises(ConfigError, match="'br' does not say which"):
+        on_valid(BinaryRelevance(), held, toy.train, toy.valid)
+
+
+def test_without_validation_documents_all_parts_hold_out_the_same(oracle: type[Oracle], monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[list[str], list[str]]] = []
+    corpus = toy_corpus(100, 1)
+
+    def fit(self: Oracle, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
+        assert valid is not None
+        given.append((train.ids, valid.ids))
+        self.labels = train.labels
+        return HeldOut(valid.truth, self.score(valid.texts))
+
+    monkeypatch.setattr(oracle, "fit", fit)
+    held = Mixed(parts=["oracle:a", "oracle:b"], settings={"oracle:b": {"seed": 7}}).fit(corpus, None, Run())
+    assert held is not None and len(held.scores) == 10
+    assert given[0] == given[1] and sorted(given[0][0] + given[0][1]) == sorted(corpus.ids)
+
+
+# -- the same labels ---------------------------------------------------------------------------------------------------
+
+
+def reordered(corpus: Corpus) -> Corpus:
+    """The same documents with the labels in another order."""
+    return corpus.with_labels(LabelSet(corpus.labels.names[::-1]))
+
+
+def test_parts_are_aligned_by_the_names_of_labels(toy: Toy) -> None:
+    straight = {"a": Classifier("br", FAST).fit(toy.train, toy.valid), "b": Classifier("cc", FAST).fit(toy.train, toy.valid)}
+    turned = {**straight, "b": Classifier("cc", {**FAST, "order": "frequency"}).fit(reordered(toy.train), reordered(toy.valid))}
+    one, other = (Classifier(Mixed.of(parts, [0.4, 0.6])).fit(toy.train, toy.valid) for parts in (straight, turned))
+    assert other.model.trained[1].columns is not None  # type: ignore[attr-defined]
+    by_name = dict(turned["b"].scores(toy.test.texts[:1]).top(8)[0])
+    mine = dict(straight["a"].scores(toy.test.texts[:1]).top(8)[0])
+    for name, value in other.scores(toy.test.texts[:1]).top(8)[0]:
+        assert value == pytest.approx(0.4 * mine[name] + 0.6 * by_name[name], abs=1e-6)
+    same = Classifier(Mixed.of({**straight, "b": _turned(straight["b"])}, [0.4, 0.6])).fit(toy.train, toy.valid)
+    assert np.array_equal(values(same.scores(toy.test.texts)), values(one.scores(toy.test.texts)))
+    assert same.predict(toy.test.texts) == one.predict(toy.test.texts)
+
+
+def _turned(classifier: Classifier) -> Classifier:
+    """The same classifier with its labels in the opposite order."""
+
+    class Turned(type(classifier.model)):  # type: ignore[misc]
+        def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
+            found = super().score(texts, k)
+            return aligned(found, columns_of(LabelSet(found.names), self.labels, ""), self.labels.names)
+
+        def _score(self, trained: Any, features: Any, names: Any, k: int | None) -> Scores:
+            order = self.labels.names[::-1] if len(names) == len(self.labels) else names
+            return super()._score(trained, features, order, k)  # type: ignore[no-any-return]
+
+    import copy
+
+    turned = copy.copy(classifier)
+    turned.model = copy.copy(classifier.model)
+    turned.model.__class__ = Turned
+    turned.model.labels = turned.labels = LabelSet(classifier.labels.names[::-1])
+    assert classifier.calibration is not None
+    turned.calibration = type(classifier.calibration)(classifier.calibration.slopes[::-1], classifier.calibration.offsets[::-1])
+    return turned
+
+
+@settings(max_examples=30)
+@given(st.data(), st.permutations(range(4)), st.integers(1, 4))
+def test_aligned_scores_say_the_same_about_every_label(data: st.DataObject, order: list[int], k: int) -> None:
+    table = np.random.default_rng(data.draw(st.integers(0, 99))).random((3, 4))
+    theirs = LabelSet([f"l{j}" for j in order])
+    mine = LabelSet([f"l{j}" for j in range(4)])
+    scores = Scores.full(table, theirs.names, "probability").best(k)
+    found = aligned(scores, columns_of(theirs, mine, "part"), mine.names)
+    assert [dict(row) for row in found.top(4)] == [dict(row) for row in scores.top(4)]
+    assert all((np.diff(numbers) > 0).all() for numbers, _ in found)
+
+
+def test_other_labels_are_refused_by_name_before_anything_is_trained(toy: Toy, oracle: type[Oracle]) -> None:
+    names = [name for name in toy.train.labels.names if name != "space"]
+    few = Classifier("br", FAST).fit(toy.train.with_labels(LabelSet([*names, "cooking"])))
+    mixture = Mixed.of({"few": few, "all": few})
+    with pytest.raises(ConfigError, match="'few' has other labels: it lacks 'space', and only it has 'cooking';") as error:
+        Classifier(mixture).fit(toy.train, toy.valid)
+    assert "\n" not in str(error.value) and oracle.fitted == 0
+
+
+# -- parts from finished runs ------------------------------------------------------------------------------------------
+
+
+def test_parts_of_finished_runs_are_taken_as_they_are(toy: Toy, runs: Path, mixed: Classifier, tmp_path: Path) -> None:
+    options = {"parts": [str(runs / "br"), str(runs / "cc" / "model")]}
+    found = Classifier("mixed", options).fit(toy.train, toy.valid)
+    assert isinstance(found.model, Mixed) and isinstance(mixed.model, Mixed)
+    assert found.model.shares == mixed.model.shares
+    assert np.array_equal(values(found.scores(toy.test.texts)), values(mixed.scores(toy.test.texts)))
+    found.save(tmp_path)
+    (runs / "br").rename(runs / "gone")  # the artefact needs nothing else
+    try:
+        loaded = Classifier.load(tmp_path)
+        assert np.array_equal(values(loaded.scores(toy.test.texts)), values(found.scores(toy.test.texts)))
+        with pytest.raises(ConfigError, match="no model and no folder"):
+            loaded.fit(toy.train, toy.valid)
+    finally:
+        (runs / "gone").rename(runs / "br")
+
+
+def test_a_run_that_never_saw_the_validation_documents_is_scored_on_them(toy: Toy, tmp_path: Path) -> None:
+    data = {"fingerprint": toy.train.fingerprint()}
+    found = {}
+    for name in ("br", "cc"):
+        found[name] = train_corpora(Recipe(name, FAST, data=data), toy.train, None, tmp_path / name)
+    model = Mixed(parts=[str(tmp_path / "br"), str(tmp_path / "cc")], weights=[1.0, 0.0])
+    held = model.fit(toy.train, toy.valid, Run())
+    assert held is not None
+    assert np.array_equal(values(held.scores), values(found["br"].scores(toy.valid.texts)))
+
+
+def test_a_run_trained_on_the_validation_documents_is_refused(toy: Toy, runs: Path) -> None:
+    with pytest.raises(ConfigError, match="was trained on the validation documents"):
+        Mixed(parts=[str(runs / "br"), str(runs / "cc")]).fit(toy.valid, toy.train, Run())
+
+
+def test_finished_runs_need_validation_documents(toy: Toy, runs: Path) -> None:
+    with pytest.raises(ConfigError, match="give validation documents"):
+        Mixed(parts=[str(runs / "br"), "cc"]).fit(toy.train, None, Run())
+
+
+def test_a_mixture_of_linear_models_is_taken_apart_first(toy: Toy, runs: Path, mixed: Classifier) -> None:
+    br = Classifier.load(runs / "br")
+    with pytest.raises(ConfigError, match="name its parts instead"):
+        Mixed.of({"one": mixed, "two": br}).fit(toy.train, toy.valid, Run())
+
+
+def test_three_parts_trained_and_taken_together(toy: Toy, runs: Path) -> None:
+    parts = [str(runs / "br"), "lp", "cc:given"]
+    options = {"parts": parts, "settings": {"all": FAST, "cc:given": {"order": "given"}}}
+    found = Classifier("mixed", options).fit(toy.train, toy.valid)
+    assert isinstance(found.model, Mixed)
+    assert [type(part.model) for part in found.model.trained] == [model_class(name) for name in ("br", "lp", "cc")]
+    assert len(found.model.shares) == 3 and sum(found.model.shares) == pytest.approx(1)
+    assert found.model.trained[2].model.options()["order"] == "given"
+    assert found.evaluate(toy.test)["micro_f1"] > 0.9
+
+
+# -- runs and files ----------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_does_not_train_a_finished_part_again(
+    toy: Toy, oracle: type[Oracle], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two parts of one class, so that their checkpoints must not be taken for each other's; the third is interrupted."""
+    recipe = Recipe("mixed", {"parts": ["oracle", "br:a", "br:b"], "settings": {"all": FAST, "br:b": {"c": [0.01]}}})
+    expected = train_corpora(recipe, toy.train, toy.valid, tmp_path / "whole").scores(toy.test.texts)
+    whole, trained = BinaryRelevance.fit, []
+
+    def fit(self: BinaryRelevance, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
+        trained.append(self.c)
+        if self.c == [0.01] and len(trained) == 2:
+            raise KeyboardInterrupt
+        return whole(self, train, valid, run)
+
+    monkeypatch.setattr(BinaryRelevance, "fit", fit)
+    oracle.fitted = 0
+    with pytest.raises(KeyboardInterrupt):
+        train_corpora(recipe, toy.train, toy.valid, tmp_path / "run")
+    found = train_corpora(recipe, toy.train, toy.valid, tmp_path / "run", resume=True)
+    assert oracle.fitted == 1 and trained == [[1.0], [0.01], [0.01]]
+    assert np.array_equal(values(found.scores(toy.test.texts)), values(expected))
+    assert not list((tmp_path / "run").rglob("stages")), "a finished training leaves no checkpoints"
+    assert {path.name for path in (tmp_path / "run" / "parts").iterdir()} == {"1-oracle", "2-br-a", "3-br-b"}
+
+
+def test_networks_of_one_kind_keep_their_checkpoints_apart(toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("polytag.nn.curves.Curves.finish", lambda self: None)  # no pictures: they take longer than all of this
+    network = {"embedding": 8, "filters": 4, "batch_size": 48, "device": "cpu", "checkpoint_seconds": 0.0}
+    told = {"all": network, "cnn:long": {"epochs": 3}, "cnn:short": {"epochs": 1}}
+    recipe = Recipe("mixed", {"parts": ["cnn:long", "cnn:short"], "settings": told, "weights": [0.5, 0.5]})
+    free = Classifier(recipe).fit(toy.train, toy.valid)
+    with Run(tmp_path / "run", progress=False) as run:
+        kept = Classifier(recipe).fit(toy.train, toy.valid, run)
+    assert np.array_equal(values(kept.scores(toy.test.texts)), values(free.scores(toy.test.texts)))
+    for place, epochs in (("1-cnn-long", 3), ("2-cnn-short", 1)):
+        events = read_log(tmp_path / "run" / "parts" / place)
+        assert len([event for event in events if "micro_f1" in event]) == epochs
+    with Run(tmp_path / "run", progress=False, resume=True) as run:
+        again = Classifier(recipe).fit(toy.train, toy.valid, run)
+    assert np.array_equal(values(again.scores(toy.test.texts)), values(free.scores(toy.test.texts)))
+
+
+def test_the_log_has_the_curve_over_alpha(toy: Toy, tmp_path: Path) -> None:
+    with Run(tmp_path / "run", progress=False) as run:
+        found = Mixed(**LIGHT).fit(toy.train, toy.valid, run)
+    (event,) = [event for event in read_log(tmp_path / "run") if event["event"] == "mixing"]
+    assert found is not None and event["parts"] == ["br", "cc"]
+    assert [weights[0] for weights in event["tried"]] == [a / 20 for a in range(21)]
+    assert len(event["micro_f1"]) == 21 and max(event["micro_f1"]) == event["value"]
+    assert event["micro_f1"][event["tried"].index(event["weights"])] == event["value"]
+
+
+def test_many_labels_are_never_scored_all_for_the_k_best(mixed: Classifier, toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polytag.models.mixed._FEW", 4)
+    monkeypatch.setattr("polytag.models.mixed._CANDIDATES", 1)
+    asked: list[int | None] = []
+    whole = BinaryRelevance.score
+
+    def score(self: BinaryRelevance, texts: Sequence[str], k: int | None = None) -> Scores:
+        asked.append(k)
+        return whole(self, texts, k)
+
+    monkeypatch.setattr(BinaryRelevance, "score", score)
+    best = mixed.scores(toy.test.texts, k=1)
+    assert asked == [5] and int(np.diff(best.matrix.indptr).max()) == 1
+    for (row,), (other,) in zip(best.top(1), mixed.scores(toy.test.texts).top(1), strict=True):
+        assert row[0] == other[0] and row[1] == pytest.approx(other[1], abs=1e-6)
+
+
+def test_an_artefact_with_a_part_that_is_not_registered_is_refused(mixed: Classifier, tmp_path: Path) -> None:
+    from polytag.artefact import read_artefact, write_artefact
+
+    mixed.save(tmp_path)
+    state = read_artefact(tmp_path / "model")
+    for change in ({"model": "os.system"}, {"options": {"nonsense": 1}}, {"calibration": {"slopes": [1], "offsets": [1]}}):
+        parts = [{**state["state"]["parts"][0], **change}, *state["state"]["parts"][1:]]
+        write_artefact(tmp_path / "other" / "model", {**state, "state": {**state["state"], "parts": parts}})
+        with pytest.raises(ArtefactError):
+            Classifier.load(tmp_path / "other")
+    write_artefact(tmp_path / "other" / "model", {**state, "state": {**state["state"], "weights": [2.0, -1.0]}})
+    with pytest.raises(ArtefactError, match="weights do not fit"):
+        Classifier.load(tmp_path / "other")
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_line_trains_mixes_and_tells(polytag: Command, files: Path, tmp_path: Path) -> None:
+    told = polytag(
+        "-q", "train", files / "train.jsonl", "--valid", files / "valid.jsonl", "--model", "mixed", "--out", tmp_path / "run",
+        "--set", "br.c=0.5,1", "--set", "parts=br,cc", "--set", "all.ngrams=1", "--set", "all.order=given", "--seed", 3,
+    )  # fmt: skip
+    assert told.code == 0, told.err
+    recipe = Recipe.read(tmp_path / "run" / "recipe.toml")
+    assert recipe.options["settings"] == {"all": {"ngrams": [1], "order": "given"}, "br": {"c": [0.5, 1.0]}}
+    found = json.loads(polytag("info", tmp_path / "run", "--json").out)
+    assert list(found["parts"]) == ["br", "cc"] and sum(part["weight"] for part in found["parts"].values()) == pytest.approx(1)
+    assert found["parts"]["br"]["options"]["c"] == [0.5, 1.0] and found["parts"]["cc"]["options"]["order"] == "given"
+    assert all(part["options"]["seed"] == 3 and part["options"]["ngrams"] == [1] for part in found["parts"].values())
+    again = polytag("-q", "train", "--recipe", tmp_path / "run" / "recipe.toml", "--out", tmp_path / "again")
+    assert again.code == 0, again.err
+    first, second = (Classifier.load(tmp_path / name).scores(["trawler and rain"]) for name in ("run", "again"))
+    assert np.array_equal(values(first), values(second))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (["br.cc=1"], "'br' has no option 'cc'; did you mean 'c'?"),
+        (["br.folds=1"], "'folds' is 1, but it must be a whole number, at least 2"),
+        (["brr.c=1"], "'brr', which is none of the parts; did you mean 'br'?"),
+        (["all.epochs=1"], "has no option 'epochs'; "),
+        (["all.ngram=1"], "the model 'br' or the model 'cc' has no option 'ngram'; did you mean 'ngrams'?"),
+        (["parts=br"], "at least two"),
+        (["parts=br,br"], "there twice; tell them apart, as in br:a and br:b"),
+        (["parts=br,runs/x", "runs/x.c=1"], "no model to train but a finished run"),
+        (["parts=runs/y,runs/x", "all.c=1"], "no part is trained now"),
+        (["parts=br:a/b,br"], "a tag that cannot be used"),
+        (["weights=1"], "1 numbers for 2 parts"),
+        (["weights=0,0"], "not all of them 0"),
+        (["weights=-1,2"], "at least 0"),
+        (["settings=3"], "it must be a table"),
+    ],
+)
+def test_wrong_settings_are_refused_before_training(wrong: list[str], told: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Recipe("mixed", {"parts": ["br", "cc"]}).with_overrides(wrong)
+    assert told in str(error.value), str(error.value)
+
+
+def test_wrong_settings_in_a_recipe_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text('model = "mixed"\n[options]\nparts = ["br", "cc"]\n[options.settings.br]\nfold = 3\n')
+    with pytest.raises(ConfigError, match=r"r\.toml: the model 'br' has no option 'fold'; did you mean 'folds'"):
+        Recipe.read(path)
+    path.write_text('model = "mixed"\n[options]\nparts = ["br", "cc"]\n[options.settings]\nbr = 3\n')
+    with pytest.raises(ConfigError, match=r"r\.toml: the settings of the part 'br' are 3"):
+        Recipe.read(path)
+
+
+def test_a_part_that_is_nothing_is_told_before_anything_is_trained(toy: Toy, oracle: type[Oracle]) -> None:
+    with pytest.raises(ConfigError, match="the part 'lsna' is no model and no folder of a run; did you mean 'lsan'"):
+        Classifier("mixed", {"parts": ["oracle", "lsna"]}).fit(toy.train, toy.valid)
+    assert oracle.fitted == 0
+
+
+def test_a_mixture_does_not_go_on_from_another(mixed: Classifier) -> None:
+    with pytest.raises(ConfigError, match="let its parts go on"):
+        Classifier("mixed", LIGHT).continue_from(mixed)
