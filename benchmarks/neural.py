@@ -8,12 +8,13 @@ other four fifths); test numbers come from the same classifier, with nothing cho
 
 With ``--runs`` every trained classifier is kept there as NAME-SEED, and ``{runs}`` and ``{seed}`` in an option stand for that
 folder and the seed: so can a mixture name the runs of an earlier call. A job's ``decisions`` are further rules that its scores
-are judged by: thresholds such as 0.5, or ``"decoded"``. Its ``variants`` are settings that a trained model is given afterwards.
+are judged by: thresholds such as 0.5, ``"decoded"``, or ``"closed"`` and ``"open"`` under the label tree. Its ``variants`` are settings that a trained model is given afterwards.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import subprocess
 import sys
@@ -75,14 +76,27 @@ def _judged(classifier: Any, corpus: Any, rule: str | float) -> dict[str, float]
     from polytag.decision import Decision
 
     own = classifier.decision
-    if rule == "decoded":
+    if rule in ("closed", "open"):
+        classifier.decision = dataclasses.replace(own, closed=rule == "closed")
+    elif rule == "decoded":
         classifier.decision = Decision("decoded", own.optimise)
     else:
         classifier.decision = Decision("threshold", own.optimise, thresholds=np.full(1, rule, dtype=np.float32))
     try:
-        return _kept(classifier.evaluate(corpus))
+        found = _kept(classifier.evaluate(corpus))
+        if rule in ("closed", "open"):
+            found["documents_that_violate_the_tree"] = _violations(classifier, corpus)
+        return found
     finally:
         classifier.decision = own
+
+
+def _violations(classifier: Any, corpus: Any) -> float:
+    """How many documents get a label without one of its ancestors."""
+    import numpy as np
+
+    sets = classifier.decision.decide(classifier.scores(corpus.texts), classifier.labels)
+    return float((np.diff(classifier.labels.close(sets).indptr) > np.diff(sets.indptr)).sum())
 
 
 def _varied(classifier: Any, corpus: Any, options: dict[str, Any]) -> dict[str, Any]:

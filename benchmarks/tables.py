@@ -117,10 +117,21 @@ def sequences(found: dict[str, Any]) -> str:
 
 
 def decoding(found: dict[str, Any]) -> str:
-    """Documents a second by beam."""
-    lines = [_row("beam", "labels per document", "documents/s"), _row(*["---"] * 3)]
+    """Documents a second by beam, and the whole prediction where it was timed."""
+    head = ["beam", "labels per document", "decoded documents/s", "whole prediction, times that with beam 1"]
+    lines = [_row(*head), _row(*["---"] * len(head))]
     for row in found["rows"]:
-        lines.append(_row(row["beam"], f"{row['labels_per_document']:.2f}", f"{row['decoded_documents_per_second']:,.0f}"))
+        whole = f"{row['whole_times_beam_1']:.2f}" if "whole_times_beam_1" in row else ""
+        speed = f"{row['decoded_documents_per_second']:,.0f}"
+        lines.append(_row(row["beam"], f"{row['labels_per_document']:.2f}", speed, whole))
+    return "\n".join(lines)
+
+
+def padding(found: dict[str, Any]) -> str:
+    """Shares of padding by batch size."""
+    keys = ("padding", "padding_in_multiples_of_32", "padding_if_shuffled")
+    lines = [_row("batch size", *(key.replace("_", " ") for key in keys)), _row(*["---"] * 4)]
+    lines += [_row(row["batch_size"], *(f"{100 * row[key]:.1f} %" for key in keys)) for row in found["rows"]]
     return "\n".join(lines)
 
 
@@ -131,6 +142,8 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "cpu_prediction": cpu_prediction,
     "sequences": sequences,
     "decoding": decoding,
+    "decoding-cpu": decoding,
+    "padding": padding,
 }
 
 

@@ -92,8 +92,8 @@ def verdict(rows: list[dict[str, Any]]) -> list[str]:
     whole = min(peers, key=_with_tuning)
     return [
         f"As they decide by themselves: polytag br {_times(plain, median(plain['train_s']), 'own')}; the fastest flat peer, "
-        f"{fast['name']}, {_times(fast, median(fast['train_s']), 'own')}. With thresholds chosen and that time counted: polytag br, "
-        f"complete, {_times(complete, median(complete['train_s']), 'own')}; {whole['name']} "
+        f"{fast['name']}, {_times(fast, median(fast['train_s']), 'own')}. With thresholds chosen and that time counted: polytag "
+        f"br, complete, {_times(complete, median(complete['train_s']), 'own')}; {whole['name']} "
         f"{_times(whole, _with_tuning(whole), 'tuned')}. Numba's compilation, once per installation and not in the times: "
         f"{sum(complete['compile_s']):.1f} s."
     ]
