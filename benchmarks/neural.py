@@ -8,7 +8,8 @@ other four fifths); test numbers come from the same classifier, with nothing cho
 
 With ``--runs`` every trained classifier is kept there as NAME-SEED, and ``{runs}`` and ``{seed}`` in an option stand for that
 folder and the seed: so can a mixture name the runs of an earlier call. A job's ``decisions`` are further rules that its scores
-are judged by: thresholds such as 0.5, ``"decoded"``, or ``"closed"`` and ``"open"`` under the label tree. Its ``variants`` are settings that a trained model is given afterwards.
+are judged by: thresholds such as 0.5, ``"decoded"``, or ``"closed"`` and ``"open"`` under the label tree. Its ``variants`` are
+settings that a trained model is given afterwards.
 """
 
 from __future__ import annotations
