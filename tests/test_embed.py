@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.classifier import Classifier
+from polytag.errors import ConfigError
 from polytag.models.embed import Embed
 from polytag.run import Run, read_log
 from polytag.text.tfidf import Tfidf
@@ -138,3 +139,9 @@ def test_a_run_keeps_the_vectors_for_a_resumed_training(folder: Path, tmp_path: 
     monkeypatch.undo()
     assert (again.score(TEXTS).matrix.data == first.score(TEXTS).matrix.data).all()
     assert "final" in [event["event"] for event in read_log(tmp_path / "run")]
+
+
+@pytest.mark.parametrize("encoder", ["words", "bilstm"])
+def test_an_encoder_that_knows_nothing_is_refused(encoder: str) -> None:
+    with pytest.raises(ConfigError, match="knows nothing before it is trained"):
+        Embed(encoder=encoder).fit(TRAIN, None, Run())

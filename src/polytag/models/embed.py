@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
+from polytag.errors import ConfigError
 from polytag.linear.svm import Problem
 from polytag.models.linear_model import Folds, LinearModel
 from polytag.models.model import State, param
@@ -18,7 +19,7 @@ from polytag.nn.checkpoint import load_arrays, to_arrays
 from polytag.nn.devices import DEVICES, PRECISIONS, pick_device
 from polytag.nn.embedding import document_vectors
 from polytag.nn.encoders import POOLINGS, Encoder, build_encoder
-from polytag.nn.pretrained import WordSizes, describe_encoder, load_pretrained
+from polytag.nn.pretrained import WORD_ENCODERS, WordSizes, describe_encoder, load_pretrained
 from polytag.text.prepare import PREPARATIONS, prepare
 from polytag.text.tfidf import Tfidf
 from polytag.text.tokens import SubwordTokens, WordTokens, tokens_from_state
@@ -51,6 +52,10 @@ class Embed(LinearModel):
 
     def _begin(self, corpus: Corpus, parts: Folds, run: Run) -> Problem:
         texts = prepare(corpus.texts, self.preprocess, self.max_words)
+        if self.encoder in WORD_ENCODERS:  # at random, and nothing here trains them
+            raise ConfigError(
+                f"encoder {self.encoder!r} knows nothing before it is trained; name minilm, a Hugging Face id or folder"
+            )
         self.tokens, self.description = describe_encoder(self.encoder, texts, WordSizes(), None)
         self.network = build_encoder(self.description)
         load_pretrained(self.network, self.encoder, self.tokens)
