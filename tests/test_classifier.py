@@ -358,7 +358,7 @@ def shorter(array: Any) -> Any:
 @pytest.mark.parametrize(
     ("model", "place", "change"),
     [
-        ("br", "labels", shorter),
+        ("br", "labels/names", shorter),
         ("br", "decision/thresholds", lambda array: np.zeros(3, dtype=np.float32)),
         ("br", "calibration/slopes", shorter),
         ("br", "training/label_counts", shorter),

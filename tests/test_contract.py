@@ -31,20 +31,32 @@ _NEURAL: dict[str, Any] = {
     "encoder": "words", "embedding": 32, "epochs": 8, "batch_size": 16, "encoder_rate": 0.02, "head_rate": 0.02,
     "device": "cpu", "precision": "fp32",
 }  # fmt: skip
+_CAREFUL = {"encoder_rate": 0.003, "head_rate": 0.005, "dropout": 0.0, "encoder_dropout": 0.0, "decoder_size": 32}
 _ENCODER = tempfile.TemporaryDirectory()  # a tiny encoder is put here before the first test
+_READER = tempfile.TemporaryDirectory()  # and here one whose tokeniser knows all words of the tests
 OPTIONS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(LINEAR, _LINEAR),
     "bert": _NEURAL,
     "cnn": {**_NEURAL, "filters": 16},
     "cnn-rnn": {**_NEURAL, "filters": 16, "label_embedding": 16, "decoder_size": 32, "epochs": 12, "batch_size": 8},
     "embed": {"c": [0.5, 1.0], "encoder": _ENCODER.name, "device": "cpu", "precision": "fp32"},
+    "laco": {**_NEURAL, "auxiliary": "both", "shared": True, "shared_size": 16, "epochs": 12, "batch_size": 8},
     "leam": {**_NEURAL, "window": 1},
     "lsan": {**_NEURAL, "attention": 16, "dense": 32},
+    "xbert": {**_NEURAL, "clusters": 4, "beam": 3},
+    "xttention": {**_NEURAL, "clusters": 4, "beam": 3, "heads": 4, "attention": 16, "dense": 32, "index": "both"},
     "xlinear": {"branching": 2, "max_leaf": 2},  # a tree of three levels over the eight labels
     "bert-sgm": {**_NEURAL, "label_embedding": 16, "epochs": 12, "batch_size": 8},
     "seq2seq": {**_NEURAL, "heads": 4, "decoder_layers": 1, "epochs": 12, "batch_size": 8, "head_rate": 0.005},
+    "seqtag": {**_NEURAL, **_CAREFUL, "encoder": _READER.name, "label_text": "new", "epochs": 12, "batch_size": 8},
     "sgm": {**_NEURAL, "label_embedding": 16, "decoder_size": 32, "attention_size": 16, "epochs": 12, "batch_size": 8},
     "mixed": {"parts": ["br", "cnn"], "settings": {"br": _LINEAR, "cnn": {**_NEURAL, "filters": 16}}},
+}
+UNICODE = {
+    "погода": "дождь ветер гроза",
+    "食べ物": "寿司 ご飯 味噌",
+    "رياضة": "كرة هدف ملعب",
+    "x 😀": "zebra крокодил ümlaut",
 }
 EDGE = "a\x00b\ud7ff\U0010ffff"
 STRANGE = [
@@ -78,6 +90,8 @@ def encoder() -> None:
         from toys import tiny_bert
 
         tiny_bert(Path(_ENCODER.name))
+        known = [*toy_corpus(144, 1).texts, *UNICODE.values(), "red apple blue sky rose sea wine"]
+        tiny_bert(Path(_READER.name), layers=1, texts=known, vocabulary=400)
 
 
 @pytest.fixture(scope="module", params=AVAILABLE)
@@ -288,12 +302,7 @@ def test_strange_texts_get_scores_and_labels(fitted: Classifier, text: str) -> N
 
 def test_unicode_words_are_learned(name: str, options: dict[str, Any]) -> None:
     """Words in other scripts, and label names in them, work as any others do."""
-    words = {
-        "погода": "дождь ветер гроза",
-        "食べ物": "寿司 ご飯 味噌",
-        "رياضة": "كرة هدف ملعب",
-        "x 😀": "zebra крокодил ümlaut",
-    }
+    words = UNICODE
     generator = np.random.default_rng(4)
     labels = [list(words)[i % 4] for i in range(60)]
     texts = [" ".join(generator.choice(words[label].split(), 3)) for label in labels]

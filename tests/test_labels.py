@@ -170,3 +170,11 @@ def test_records_are_plain() -> None:
     assert json.loads(json.dumps(records)) == records
     assert records[1] == {"name": "left", "parent": "root"}
     assert LabelSet.from_records(records) == TREE
+
+
+def test_a_state_holds_everything_and_records_are_still_taken() -> None:
+    for labels in (TREE, LabelSet(["b", "a"], ids={"a": "1"}, descriptions={"b": "bee"}), LabelSet(())):
+        state = json.loads(json.dumps(labels.state()))
+        assert LabelSet.from_state(state) == labels == LabelSet.from_state(labels.to_records())
+    with pytest.raises(ValueError, match="not text"):
+        LabelSet.from_state({"names": ["a", 1]})

@@ -21,9 +21,10 @@ from polytag.decision import METRICS
 from polytag.errors import ArtefactError, ConfigError
 from polytag.labels import LabelSet, indicator
 from polytag.models.binary_relevance import BinaryRelevance
-from polytag.models.mixed import Mixed
-from polytag.models.mixing import UNITS, aligned, columns_of, fit_weights, mix, on_valid
+from polytag.models.mixed import Mixed, _refits
+from polytag.models.mixing import UNITS, aligned, candidates_of, columns_of, fit_weights, mix, on_valid, with_entries
 from polytag.models.model import MODELS, HeldOut, Model, State, model_class
+from polytag.models.xlinear import XLinear
 from polytag.recipe import Recipe
 from polytag.run import Run, read_log
 from polytag.scores import Scores
@@ -154,6 +155,23 @@ def test_full_and_sparse_scores_mix_alike(data: st.DataObject, weights: list[flo
     sparse = [part.best(part.matrix.shape[1] - 1) for part in parts]
     expected = sum(share * values(part) for share, part in zip(shares, sparse, strict=True))
     assert np.allclose(values(mix(sparse, shares)), expected, atol=1e-6)
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_sparse_parts_are_weighed_as_if_what_they_lack_were_zero(data: st.DataObject) -> None:
+    parts, truth = tables(data, 3)
+    sparse = [part.best(part.matrix.shape[1] - 1) for part in parts]
+    wanted = candidates_of(sparse)
+    filled = [with_entries(part, wanted) for part in sparse]
+    for one, other in zip(sparse, filled, strict=True):
+        assert np.array_equal(values(one), values(other)) and np.array_equal(other.matrix.indices, wanted.indices)
+    found = fit_weights(sparse, truth, "micro_f1", 0)
+    assert found.value == pytest.approx(reached(filled, found.weights, truth, "micro_f1", 0), abs=1e-6)
+
+
+def test_models_that_train_again_on_everything_have_learned_from_validation_documents() -> None:
+    assert _refits(BinaryRelevance()) and _refits(XLinear()) and not _refits(XLinear(refit=False)) and not _refits(Mixed())
 
 
 # -- the same documents ------------------------------------------------------------------------------------------------

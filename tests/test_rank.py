@@ -14,8 +14,8 @@ from sklearn.svm import LinearSVC
 
 from polytag.linear.svm import Problem
 from polytag.xmc.index import LabelTree, build_tree, instance_vectors, label_vectors
-from polytag.xmc.rank import WORTH, Chunks, Forest, TreeRanker
-from polytag.xmc.train import Ranking, TreeTraining, level_truth, train_ranker
+from polytag.xmc.rank import WORTH, Chunks, Forest, TreeRanker, best_of, candidate_rows
+from polytag.xmc.train import Ranking, TreeTraining, train_ranker
 
 SIZES: dict[str, Any] = {"n_labels": st.integers(2, 40), "branching": st.integers(2, 4), "max_leaf": st.integers(2, 9)}
 
@@ -151,16 +151,59 @@ def test_half_precision_is_as_exact_as_half_precision_is() -> None:
     np.testing.assert_allclose(found[1], brute_force(half, rows(7), 30, "l3-hinge"), rtol=2e-3, atol=1e-6)
 
 
+@given(**SIZES, seed=st.integers(0, 999), worth=st.sampled_from(sorted(WORTH)), share=st.floats(0, 1))
+@settings(max_examples=60)
+def test_given_labels_get_the_scores_that_a_search_of_everything_gives_them(
+    n_labels: int, branching: int, max_leaf: int, seed: int, worth: str, share: float
+) -> None:
+    ranker, x = random_ranker(n_labels, branching, max_leaf, seed), rows(seed)
+    wanted = csr_array((np.random.default_rng(seed).random((5, n_labels)) < share).astype(np.float32))
+    found = ranker.given(x, wanted, worth)
+    assert np.array_equal(found.indices, wanted.indices) and np.array_equal(found.indptr, wanted.indptr)
+    everything = brute_force(ranker, x, n_labels, worth)
+    np.testing.assert_allclose(np.exp(found.data), everything[wanted.toarray() > 0], rtol=2e-3, atol=1e-6)
+
+
+@given(**SIZES, seed=st.integers(0, 999))
+@settings(max_examples=20)
+def test_given_labels_below_leaves_that_something_else_found(n_labels: int, branching: int, max_leaf: int, seed: int) -> None:
+    """Logs of the first level that are not the tree's own take the place of its own separators there."""
+    ranker, x = random_ranker(n_labels, branching, max_leaf, seed), rows(seed)
+    if len(ranker.tree.starts) != 2:
+        return
+    first = np.log(np.random.default_rng(seed).random((5, len(ranker.tree.starts[1]) - 1))).astype(np.float32)
+    weights, bias = dense_weights(ranker, 1)
+    worth = worth_of(x.toarray() @ weights + bias, "l3-hinge")
+    expected = np.empty_like(worth)
+    expected[:, ranker.tree.order] = np.exp(first)[:, ranker.tree.parents(1)] * worth
+    found = ranker.given(x, csr_array(np.ones((5, n_labels), dtype=np.float32)), "l3-hinge", first)
+    np.testing.assert_allclose(np.exp(found.toarray()), expected, rtol=2e-3, atol=1e-6)
+    leaves = np.argsort(-first, axis=1, kind="stable")[:, :2].astype(np.int32)
+    reached = table(*ranker.best_below(x, leaves, np.take_along_axis(first, leaves, 1), n_labels, "l3-hinge"), n_labels)
+    inside = np.stack([np.isin(ranker.tree.leaf_of, row) for row in leaves])
+    np.testing.assert_allclose(reached, np.where(inside, expected, 0), rtol=2e-3, atol=1e-6)
+
+
 @given(seed=st.integers(0, 999), trees=st.integers(2, 4), k=st.integers(1, 20))
 @settings(max_examples=30)
 def test_equation_1_a_forest_is_the_mean_of_its_trees(seed: int, trees: int, k: int) -> None:
+    """Of labels that any tree has found; a tree that has missed one scores it all the same."""
     rankers = [random_ranker(20, 2, 3, seed + t) for t in range(trees)]
     x = rows(seed)
-    expected = np.mean([brute_force(one, x, 3, "l3-hinge") for one in rankers], axis=0)
+    reached = np.any([brute_force(one, x, 3, "l3-hinge") > 0 for one in rankers], axis=0)
+    expected = np.where(reached, np.mean([brute_force(one, x, 20, "l3-hinge") for one in rankers], axis=0), 0)
     np.testing.assert_allclose(table(*Forest(rankers).best(x, 20, 3, "l3-hinge"), 20), expected, rtol=2e-3, atol=1e-6)
     if k < 20:
         labels, _ = Forest(rankers).best(x, k, 3, "l3-hinge")
         assert labels.shape == (5, k)
+
+
+def test_best_entries_of_sparse_rows() -> None:
+    found = candidate_rows([np.array([[3, -1], [0, 2]]), np.array([[1, 3], [-1, -1]])], 5)
+    assert found.toarray().tolist() == [[0, 1, 0, 1, 0], [1, 0, 1, 0, 0]]
+    found.data[:] = [0.5, 0.7, 0.2, 0.2]
+    labels, values = best_of(found, 3)
+    assert labels.tolist() == [[3, 1, -1], [0, 2, -1]] and values[0, 2] == -np.inf
 
 
 def test_no_documents_and_no_words() -> None:
@@ -191,10 +234,10 @@ def grown(x: csr_array, y: csr_array, branching: int, max_leaf: int, seed: int =
     return build_tree(label_vectors(instance_vectors(x, y), None), branching, max_leaf, seed)
 
 
-def test_level_truth_follows_the_parents() -> None:
+def test_the_levels_of_the_truth_follow_the_parents() -> None:
     x, y = topics(80, 20, 0)
     tree = grown(x, y, 2, 4)
-    levels = level_truth(y, tree)
+    levels = tree.levels(y)
     assert np.array_equal(levels[-1].toarray(), y.toarray()[:, tree.order])
     for depth in range(1, len(levels)):
         parent = tree.parents(depth)
@@ -208,7 +251,7 @@ def test_every_node_is_what_a_separate_solver_makes_of_its_documents() -> None:
     x, y = topics(150, 24, 1)
     tree = grown(x, y, 2, 6)
     ranker = train_ranker(Problem(x, y), tree, Ranking(c=1.0, prune=0.0, tolerance=1e-3, max_passes=3000, half=False))
-    truth = [np.ones((150, 1)), *(level.toarray() for level in level_truth(y, tree))]
+    truth = [np.ones((150, 1)), *(level.toarray() for level in tree.levels(y))]
     compared = 0
     for depth in range(len(tree.starts)):
         weights, bias = dense_weights(ranker, depth)
@@ -259,7 +302,7 @@ def test_matcher_negatives_are_the_documents_wrongly_sent() -> None:
     x, y = topics(200, 32, 6)
     tree = grown(x, y, 2, 4)
     training = TreeTraining(Problem(x, y), tree, Ranking(negatives="matcher", beam=2))
-    levels = level_truth(y, tree)
+    levels = tree.levels(y)
     for depth in range(1, len(tree.starts)):
         nodes = len(tree.starts[depth]) - 1
         reached = np.random.default_rng(depth).integers(0, nodes, (200, 2)).astype(np.int32)

@@ -32,9 +32,14 @@ STATED: dict[str, dict[str, Any]] = {
     "bert-paper-reuters": {**ADAM_OF_BERT, "epochs": 30, "preprocess": "clean", "schedule": "linear"},
     "bert-paper-aapd": {**ADAM_OF_BERT, "epochs": 20, "preprocess": "clean", "schedule": "linear"},
     "bert-laco": {"batch_size": 32, "max_length": 320, "encoder_rate": 5e-5, "head_rate": 5e-5},
+    "laco-paper": {"batch_size": 32, "max_length": 320, "encoder_rate": 5e-5, "head_rate": 5e-5, "window": 10, "gamma": 0.5},
+    "seqtag": {"batch_size": 32, "max_length": 320, "encoder_rate": 5e-5, "head_rate": 5e-5},
     "cnn-sgm-rcv1": {**ADAM_OF_SGM, "vocabulary": 50_000, "embedding": 512, "max_length": 500, "convolutions": 1},
     "cnn-sgm-aapd": {**ADAM_OF_SGM, "vocabulary": 30_000, "embedding": 256, "max_length": 500, "convolutions": 1},
     "cnn-bert-paper": {"convolutions": 2},
+    "xbert": {"pooling": "cls", "index": "text", "warmup": 0.2, "max_words": 300, "preprocess": "numbers"},
+    "xttention": {"hidden": 512, "attention": 350, "heads": 30, "dense": 2000, "vocabulary": 80_000, "max_words": 300},
+    "xlinear": {"max_leaf": 100, "c": 1.0, "ngrams": 1},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +34,10 @@ def toy_corpus(n: int, seed: int = 0, most: int = 12) -> Corpus:
     return Corpus.of(texts, labels)
 
 
-def tiny_bert(folder: Path, *, layers: int = 2, hidden: int = 32) -> Path:
-    """A random BERT with a WordPiece tokeniser trained on toy documents, saved as Hugging Face folders are."""
+def tiny_bert(
+    folder: Path, *, layers: int = 2, hidden: int = 32, texts: Sequence[str] | None = None, vocabulary: int = 120
+) -> Path:
+    """A random BERT with a WordPiece tokeniser trained on toy documents or other texts, saved as Hugging Face folders are."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
@@ -42,7 +45,8 @@ def tiny_bert(folder: Path, *, layers: int = 2, hidden: int = 32) -> Path:
     tokeniser = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokeniser.normalizer = normalizers.BertNormalizer()
     tokeniser.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokeniser.train_from_iterator(toy_corpus(200).texts, trainers.WordPieceTrainer(vocab_size=120, special_tokens=special))
+    trainer = trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=special)
+    tokeniser.train_from_iterator(texts or toy_corpus(200).texts, trainer)
     tokeniser.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[(name, tokeniser.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
     )

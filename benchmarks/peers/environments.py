@@ -17,6 +17,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "pecos": ("libpecos==1.2.8",),
     "omikuji": ("omikuji==0.5.2", "numpy", "scipy"),
     "napkinxc": ("napkinxc==0.7.2",),
+    # the package of fastText's own authors fails on current numpy as soon as it predicts
+    "fasttext": ("fasttext-numpy2-wheel==0.9.2", "scipy"),
 }
 
 

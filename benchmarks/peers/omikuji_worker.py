@@ -1,4 +1,4 @@
-"""omikuji: Parabel, which trains from a file and predicts document by document."""
+"""omikuji: Parabel and Bonsai, which train from a file and predict document by document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CANDIDATES = 50
 
 
 class Omikuji:
-    """Its defaults: three trees, bias, squared hinge, weights below 0.1 dropped."""
+    """Its defaults: three trees, bias, squared hinge, weights below 0.1 dropped; Bonsai's trees are flat and not balanced."""
 
     packages = ("omikuji", "numpy", "scipy")
 
@@ -38,7 +38,10 @@ class Omikuji:
         path = Path(self.folder.name) / f"{len(x[0])}.txt"
         if not path.exists():
             self.write(path, x, y)
-        model = omikuji.Model.train_on_data(str(path), n_threads=threads)
+        settings = omikuji.Model.default_hyper_param()
+        if variant == "bonsai":  # as its authors and omikuji's users set it
+            settings.cluster_balanced, settings.cluster_k, settings.max_depth = False, 100, 3
+        model = omikuji.Model.train_on_data(str(path), settings, n_threads=threads)
         model.init_prediction_thread_pool(threads)
         self.n_labels = y[1]
         return model

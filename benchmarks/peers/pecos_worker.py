@@ -34,12 +34,14 @@ class Pecos:
         return y.tocsc().astype(np.float32)
 
     def train(self, variant: str, x: Any, y: Any, threads: int) -> Any:
-        """Fit; building the tree is a part of training."""
+        """Fit; building the tree is a part of training. A number behind the variant is C in place of its default, 1."""
+        variant, _, strength = variant.partition(":")
+        c = float(strength or 1)
         if variant == "flat":
             return XLinearModel.train(x, y, threads=threads)
         embedding = LabelEmbeddingFactory.create(y, x, method="pifa", threads=threads)
         chain = Indexer.gen(embedding, max_leaf_size=100, threads=threads, seed=0)
-        return XLinearModel.train(x, y, C=chain, threads=threads)
+        return XLinearModel.train(x, y, C=chain, Cp=c, Cn=c, threads=threads)
 
     def ready(self, model: Any) -> Any:
         """Save and load for prediction only: its faster form."""

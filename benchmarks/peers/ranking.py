@@ -22,6 +22,7 @@ PEERS = {
     "pecos": "pecos_worker:Pecos",
     "omikuji": "omikuji_worker:Omikuji",
     "napkinxc": "napkinxc_worker:NapkinXC",
+    "fasttext": "fasttext_worker:FastText",
 }
 DEPTH = 10
 
@@ -43,6 +44,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     peer = getattr(importlib.import_module(f"peers.{module}"), name)()
     with np.load(options.problem, allow_pickle=False) as arrays:
         x, y, x_test = (matrix(arrays, part) for part in ("x", "y", "x_test"))
+    if hasattr(peer, "words"):  # it reads words, not a matrix
+        x, x_test = peer.words(options.problem.with_name("words.json"))
     clocks = {part: Clock() for part in ("compile", "train", "predict")}
     clocks["compile"].time(lambda: peer.compile(options.variant, options.threads))
     features, targets, test = peer.features(x), peer.targets(y), peer.features(x_test)

@@ -15,7 +15,8 @@ import math
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -50,6 +51,8 @@ _CODES = {
 }
 _DTYPES = {code: np.dtype(name).newbyteorder("<") for name, code in _CODES.items()}
 _REMEDY = "copy the folder again from where it was saved, or train again"
+
+_NESTED = (list, dict)  # a tuple: making the union of types for every label of half a million takes longer than the rest
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -305,16 +308,26 @@ def _check_manifest(path: Path, manifest: dict[str, Any]) -> None:
 
 
 def _assemble(folder: Path, manifest: dict[str, Any], verify: bool) -> State:
-    arrays: Arrays = {}
-    for file in manifest["files"]:
-        path = folder / file["name"]
+    files = {folder / file["name"]: file for file in manifest["files"]}
+    for path, file in files.items():
         size = path.stat().st_size
         if size != file["bytes"]:
             what = "cut short" if size < file["bytes"] else "changed"
             raise ArtefactError(f"{path} was {what} ({size} bytes instead of {file['bytes']}); {_REMEDY}")
-        if verify and _file_digest(path) != file["sha256"]:
-            raise ArtefactError(f"{path} was changed after it was saved (its checksum differs); {_REMEDY}")
-        arrays.update(_map_shard(path, size))
+    with ThreadPoolExecutor(1) as pool:  # checksums of a large model take as long as everything else
+        digests = pool.map(_file_digest, files if verify else ())
+        try:
+            return _mapped(folder, manifest, files, verify)
+        finally:  # also where the content made no sense: that the file was changed is the better reason
+            for (path, file), digest in zip(files.items(), digests, strict=False):
+                if digest != file["sha256"]:
+                    raise ArtefactError(f"{path} was changed after it was saved (its checksum differs); {_REMEDY}") from None
+
+
+def _mapped(folder: Path, manifest: dict[str, Any], files: Iterable[Path], verify: bool) -> State:
+    arrays: Arrays = {}
+    for path in files:
+        arrays.update(_map_shard(path, path.stat().st_size))
     try:
         state = _decode(manifest["state"], arrays, verify)
     except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
@@ -354,16 +367,15 @@ def _map_array(content: NDArray[np.uint8], entry: dict[str, Any]) -> NDArray[Any
 
 def _decode(node: Any, arrays: Arrays, verify: bool) -> Any:
     if isinstance(node, list):
-        return [_decode(item, arrays, verify) for item in node]
-    if not isinstance(node, dict):
-        return node
+        return [_decode(item, arrays, verify) if isinstance(item, _NESTED) else item for item in node]
     if "$array" in node:
         return arrays[node["$array"]]
     if "$csr" in node:
         return _decode_sparse(node["$csr"], node["shape"], arrays, verify)
     if "$float" in node:
         return float(node["$float"])
-    return {key: _decode(value, arrays, verify) for key, value in node.get("$state", node).items()}
+    plain = node.get("$state", node).items()
+    return {key: _decode(value, arrays, verify) if isinstance(value, _NESTED) else value for key, value in plain}
 
 
 def _decode_sparse(place: str, shape: list[int], arrays: Arrays, verify: bool) -> csr_array:

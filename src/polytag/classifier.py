@@ -239,7 +239,7 @@ class Classifier:
             "options": self.model.options(),
             "recipe": {"calibrate": self.recipe.calibrate, "min_labels": self.recipe.min_labels, "closed": self.recipe.closed},
             "reading": self.recipe.data.get("reading", {}),
-            "labels": self.labels.to_records(),
+            "labels": self.labels.state(),
             "state": self.model.state(),
             "calibration": None if self.calibration is None else self.calibration.state(),
             "decision": self.decision.state(),
@@ -265,7 +265,7 @@ class Classifier:
     def _from_state(cls, state: dict[str, Any]) -> Self:
         kind = model_class(state["model"])
         options = validate_options(kind, state["options"])
-        labels = LabelSet.from_records(state["labels"])
+        labels = LabelSet.from_state(state["labels"])
         shared: dict[str, Any] = {name: options.pop(name) for name in ("seed", "optimise") if name in options}
         data = {"reading": state["reading"]} if state["reading"] else {}
         classifier = cls(Recipe(model=state["model"], options=options, data=data, **shared, **state["recipe"]))

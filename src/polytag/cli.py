@@ -27,7 +27,8 @@ app = typer.Typer(
 app.add_typer(data_app, name="data", help="Look at data, build it, get it.")
 
 FormatOption = Annotated[
-    str | None, typer.Option("--format", help="jsonl, csv, tsv, parquet, fasttext, libmultilabel or text; detected otherwise")
+    str | None,
+    typer.Option("--format", help="jsonl, csv, tsv, parquet, fasttext, libmultilabel, libsvm or text; detected otherwise"),
 ]
 TextOption = Annotated[str | None, typer.Option("--text", help="text columns, joined: title,body")]
 LabelColumnOption = Annotated[str | None, typer.Option("--label-column", help="column with the labels")]

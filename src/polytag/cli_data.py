@@ -1,4 +1,4 @@
-"""The verbs about data: describe, build, get."""
+"""The verbs about data: describe, build, get, sample, make."""
 
 from __future__ import annotations
 
@@ -85,3 +85,21 @@ def sample(out: Annotated[Path, typer.Option("--out", help="folder to write")] =
         path = datasets.sample_path(name)
         shutil.copyfile(path, out / path.name)
     typer.echo(str(out))
+
+
+@data_app.command()
+def make(
+    documents: Annotated[int, typer.Option("--documents", help="documents to train on; valid and test get a tenth each")],
+    labels: Annotated[int, typer.Option("--labels", help="labels, drawn by a power law")],
+    out: Annotated[Path, typer.Option("--out", help="folder to write")],
+    words: Annotated[int, typer.Option("--words", help="words of a document")] = 60,
+    vocabulary: Annotated[int, typer.Option("--vocabulary", help="different words")] = 100_000,
+    seed: Annotated[int, typer.Option("--seed", help="same seed, same corpus")] = 0,
+) -> None:
+    """Make up a corpus of any size, to measure with: words depend on labels, labels follow a power law."""
+    from polytag.datasets.synthetic import Shape, write_made
+    from polytag.run import Run
+
+    shape = Shape(documents=documents, labels=labels, words_per_document=words, vocabulary=vocabulary, seed=seed)
+    counts = write_made(shape, out, Run())
+    typer.echo(f"{out}: " + ", ".join(f"{count:,} {part}" for part, count in counts.items()))

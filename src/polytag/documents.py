@@ -27,7 +27,21 @@ TEXT_NAMES = (
     "review",
     "message",
 )
-LABEL_NAMES = ("labels", "label", "tags", "tag", "categories", "category", "topics", "topic", "classes", "class", "keywords")
+LABEL_NAMES = (
+    "labels",
+    "label",
+    "tags",
+    "tag",
+    "categories",
+    "category",
+    "topics",
+    "topic",
+    "classes",
+    "class",
+    "keywords",
+    "target_ind",
+)
+RAW_TEXT = ("title", "content")  # a text's two columns in the files of the extreme classification repository
 ID_NAMES = ("id", "_id", "doc_id", "docid", "document_id", "uid", "uuid")
 GROUP_NAMES = ("group",)
 SEPARATORS = (";", "|", ",")
@@ -165,6 +179,8 @@ class Columns:
         """Find the columns by the names asked for, or by their usual names; a missing one is an error that lists what exists."""
         asked = self.options
         self.text = tuple(self._find(name, "text", (), names) or "" for name in asked.text)
+        if not self.text and ("target_ind" in names or {"uid", *RAW_TEXT} <= set(names)):
+            self.text = tuple(name for name in RAW_TEXT if name in names)
         if not self.text:
             detected = self._find(None, "text", TEXT_NAMES, names)
             if detected is None:

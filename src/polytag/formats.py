@@ -1,4 +1,4 @@
-"""Documents from and to files, streamed: JSON lines, CSV, TSV, Parquet, fastText, LibMultiLabel and plain text."""
+"""Documents from and to files, streamed: JSON lines, CSV, TSV, Parquet, fastText, LibMultiLabel, libsvm and plain text."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from polytag.parsers import (
     Parsed,
     documents_of,
     fasttext_line,
+    feature_documents,
     json_records,
     line_documents,
     opened,
@@ -33,14 +34,18 @@ from polytag.parsers import (
     three_columns,
     two_columns,
 )
+from polytag.text.rows import FEATURE
 
 __all__ = ["FORMATS", "Document", "ReadOptions", "Reader", "detect_format", "format_name", "read_documents", "write_documents"]
 
 log = logging.getLogger(__name__)
 
-FORMATS = ("jsonl", "csv", "tsv", "parquet", "fasttext", "libmultilabel", "text")
+FORMATS = ("jsonl", "csv", "tsv", "parquet", "fasttext", "libmultilabel", "libsvm", "text")
 ALIASES = {"json": "jsonl", "ndjson": "jsonl", "pq": "parquet", "ft": "fasttext", "lml": "libmultilabel", "txt": "text"}
+ALIASES |= {"svm": "libsvm", "svmlight": "libsvm"}
 SUFFIXES = {f".{name}": name for name in FORMATS if name != "text"} | {f".{a}": f for a, f in ALIASES.items() if f != "text"}
+# a line of features, or as much of it as was looked at: labels, or a space where there are none, then only features
+FEATURES = re.compile(rf"(?:\d+ \d+ \d+\s*?\n)?(?:\d+(?:,\d+)*)?(?: {FEATURE})+(?: [\d:.eE+-]*)?\s*?(?:\n|\Z)".encode())
 
 CONTROL = re.compile(r"[\t\n\v\f\r\0]+")
 EXAMPLES = 10  # bad lines remembered and logged one by one
@@ -99,6 +104,8 @@ class Reader:
             )
         if self.format in ("fasttext", "libmultilabel", "text"):
             return self._lines(stream, head)
+        if self.format == "libsvm":
+            return feature_documents(stream, self.path)
         columns = Columns(self.options, self.need_labels, self.path)
         if self.format == "parquet":
             return documents_of(parquet_records(stream, columns), columns)
@@ -138,6 +145,8 @@ def detect_format(path: str | Path, head: bytes, options: ReadOptions, *, need_l
         return found
     if head.startswith(b"PAR1"):
         return "parquet"
+    if found is None and FEATURES.match(head):
+        return "libsvm"
     lines = _first_lines(head)
     if found is None and lines and lines[0].lstrip().startswith("{"):
         return "jsonl"
@@ -190,8 +199,9 @@ def _delimiter(head: bytes, options: ReadOptions, need_labels: bool) -> str:
 def write_documents(path: str | Path, documents: Iterable[Document], format: str | None = None) -> int:
     """Write documents in the format said, or the one that the file's name says; return how many there were."""
     chosen = format_name(format) if format else ("jsonl" if str(path) == "-" else SUFFIXES.get(stem_and_suffix(path)[1]))
-    if chosen is None or chosen == "text":
-        raise ConfigError(f"{path}: cannot tell the format to write; use an ending such as .jsonl or say --format")
+    if chosen in (None, "text", "libsvm"):
+        raise ConfigError(f"{path}: {_unwritable(chosen)}; use an ending such as .jsonl or say --format")
+    assert chosen is not None
     counted = _Counted(documents)
     try:
         if chosen == "parquet":
@@ -202,6 +212,10 @@ def write_documents(path: str | Path, documents: Iterable[Document], format: str
     except UnicodeEncodeError as error:
         raise DataError(f"{path}: document {counted.count} cannot be written as UTF-8 ({error.reason}); clean it first") from None
     return counted.count
+
+
+def _unwritable(format: str | None) -> str:
+    return f"the format {format} is read, not written" if format else "cannot tell the format to write"
 
 
 class _Counted:

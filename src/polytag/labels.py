@@ -179,6 +179,20 @@ class LabelSet:
 
     # -- files -----------------------------------------------------------------------------------------------------
 
+    def state(self) -> dict[str, Any]:
+        """Everything that is known, table by table: half a million labels are read in a moment, a record each takes seconds."""
+        tables = {"ids": self.ids, "descriptions": self.descriptions, "parents": self.parents}
+        return {"names": list(self.names), **{key: table for key, table in tables.items() if table}}
+
+    @classmethod
+    def from_state(cls, state: Any) -> LabelSet:
+        """Take back what ``state`` returned, or the records of earlier artefacts."""
+        if isinstance(state, list):
+            return cls.from_records(state)
+        if not all(isinstance(name, str) for name in state["names"]):
+            raise ValueError("a label's name is not text")
+        return cls(**state)
+
     def to_records(self) -> list[dict[str, str]]:
         """One plain record per label, with the keys that it has."""
         extra = (("id", self.ids), ("description", self.descriptions), ("parent", self.parents))
@@ -187,25 +201,28 @@ class LabelSet:
     @classmethod
     def from_records(cls, records: Iterable[Mapping[str, Any]], where: str = "labels") -> LabelSet:
         """Build a set from records with the key ``name`` and optionally ``id``, ``description`` and ``parent``."""
-        names: list[str] = []
-        tables: dict[str, dict[str, str]] = {"id": {}, "description": {}, "parent": {}}
-        for line, record in enumerate(records, start=1):
-            name = record.get("name")
+        found = list(records)  # one pass for each key: half a million labels are read whenever a model is loaded
+        names: list[Any] = [record.get("name") for record in found]
+        for line, name in enumerate(names, start=1):
             if not isinstance(name, str) or not name:
-                raise DataError(f"{where}, line {line}: a label needs a 'name'; found the keys {sorted(record)}")
-            names.append(name)
-            for key, table in tables.items():
-                if record.get(key):
-                    table[name] = str(record[key])
+                raise DataError(f"{where}, line {line}: a label needs a 'name'; found the keys {sorted(found[line - 1])}")
+        tables = {
+            key: {name: str(record[key]) for name, record in zip(names, found, strict=True) if record.get(key)}
+            for key in ("id", "description", "parent")
+        }
         return cls(names, ids=tables["id"], descriptions=tables["description"], parents=tables["parent"])
 
     @classmethod
     def read(cls, path: str | Path) -> LabelSet:
-        """Read a label file: JSON lines, CSV or TSV with a header that has ``name``, or one plain name per line."""
+        """Read a label file: JSON lines, CSV or TSV with a header that has ``name``, or one plain name per line.
+
+        JSON lines with ``uid`` and ``title`` instead are those of the extreme classification repository, whose documents
+        give the number of a label's line, from 0: that becomes its id.
+        """
         suffix = stem_and_suffix(path)[1]
         with reading(path) as file:
             if suffix in (".jsonl", ".json", ".ndjson"):
-                return cls.from_records(_json_lines(file, str(path)), str(path))
+                return cls.from_records(_named(list(_json_lines(file, str(path)))), str(path))
             if suffix in (".csv", ".tsv"):
                 return cls.from_records(csv.DictReader(file, delimiter="," if suffix == ".csv" else "\t"), str(path))
             return cls(line for line in (raw.rstrip("\r\n") for raw in file) if line)
@@ -228,3 +245,17 @@ def _json_lines(file: Iterable[str], where: str) -> Iterator[Mapping[str, Any]]:
         if not isinstance(record, dict):
             raise DataError(f'{where}, line {number}: expected an object like {{"name": "..."}}')
         yield record
+
+
+def _named(records: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Labels with a title instead of a name: titles told apart, and the number of the line as the id."""
+    if any("name" in record for record in records) or not any({"uid", "title"} <= record.keys() for record in records):
+        return records
+    titles = [str(record.get("title") or "").strip() for record in records]
+    counts = Counter(titles)
+    named: list[Mapping[str, Any]] = []
+    for number, title in enumerate(titles):
+        # a title that is a number itself must not be taken for the number of another label
+        plain = counts[title] == 1 and not title.isdigit()
+        named.append({"name": title if title and plain else f"{title} #{number}" if title else str(number), "id": str(number)})
+    return named

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, cast
 from polytag.documents import BadLine, Columns, Document
 from polytag.errors import DataError
 from polytag.files import open_bytes
+from polytag.text.rows import FEATURE
 
 Records: TypeAlias = Iterator[tuple[int, Mapping[str, Any] | BadLine]]
 """Line number and record; a line that is none carries the reason."""
@@ -29,6 +30,8 @@ LONGEST_CELL = 2**31 - 1  # the csv module's own limit is 128 KiB, less than a l
 BLANK = " \t\v\f\r\n\0"  # what fastText splits words at; other unicode spaces may stand inside a label
 PREFIX = "__label__"
 FASTTEXT_LABEL = re.compile(rf"(?<![^{BLANK}]){PREFIX}([^{BLANK}]+)[{BLANK}]*")
+SIZES = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s*", re.ASCII)
+FEATURE_ROW = re.compile(rf"(?:(\d+(?:,\d+)*)(?=\s|$))?((?:(?:^|\s+){FEATURE})*)\s*", re.ASCII)
 FASTTEXT_FRONT = re.compile(rf"[{BLANK}]*(?:{PREFIX}[^{BLANK}]+[{BLANK}]*)+")
 
 
@@ -233,6 +236,42 @@ def two_columns(line: str, number: int) -> Document:
     if not tab:
         raise BadLine("1 of 2 columns; expected labels and text with a tab between them")
     return Document(str(number), text, _words(labels))
+
+
+def feature_documents(stream: Iterable[bytes], where: str) -> Parsed:
+    """Rows of features as ``3,17 5:0.25 9:1``; a first line may say how many documents, features and labels there are."""
+    sizes, count = None, 0
+    for number, line in enumerate(stream, start=1):
+        text = line.decode("ascii", "replace")
+        if number == 1 and (found := SIZES.fullmatch(text)):
+            sizes = tuple(int(size) for size in found.groups())
+            continue
+        if text.isspace() and (sizes is None or count >= sizes[0]):
+            continue
+        count += 1
+        try:
+            yield number, _feature_row(text, str(count), sizes)
+        except BadLine as bad:
+            yield number, bad
+    if sizes and count != sizes[0]:
+        raise DataError(
+            f"{where}, line 1: {sizes[0]} documents are announced, and {count} there; get the whole file, or correct it"
+        )
+
+
+def _feature_row(line: str, name: str, sizes: tuple[int, ...] | None) -> Document:
+    row = FEATURE_ROW.fullmatch(line)
+    if not row:
+        raise BadLine("not a row of features; expected labels and features like '3,17 5:0.25 9:1'")
+    labels = tuple(row[1].split(",")) if row[1] else ()
+    text = row[2].strip()
+    if sizes:
+        features = (pair.partition(":")[0] for pair in text.split())
+        for what, numbers, size in (("feature", features, sizes[1]), ("label", iter(labels), sizes[2])):
+            largest = max(map(int, numbers), default=-1)
+            if largest >= size:
+                raise BadLine(f"{what} {largest}, but line 1 announces {size} of them, counted from 0; correct one of the two")
+    return Document(name, text, tuple(str(int(label)) for label in labels))
 
 
 def _words(cell: str) -> tuple[str, ...]:

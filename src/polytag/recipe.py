@@ -148,7 +148,8 @@ def build_model(recipe: Recipe) -> Model:
 
 def _shared(cls: type[Any]) -> list[str]:
     """The options of a model that stand at the top of a recipe, such as the seed."""
-    return [name for name in _fields(cls) if name in _fields(Recipe)]
+    top = {f.name for f in dataclasses.fields(Recipe)}
+    return [name for name in _fields(cls) if name in top]
 
 
 def _place_of(key: str, model: Any, known: Sequence[str]) -> str:

@@ -104,6 +104,17 @@ class Scores:
         labels, values = self.ranked(k)
         return replace(self, matrix=Scores.candidates(labels, values, self.names, self.kind).matrix)
 
+    def only(self, labels: csr_array) -> Scores:
+        """The same scores without entries that are not among these labels (documents × labels, ascending)."""
+        m = self.matrix
+        width = np.int64(m.shape[1])
+        mine = np.repeat(np.arange(len(self), dtype=np.int64), np.diff(m.indptr)) * width + m.indices
+        theirs = np.repeat(np.arange(len(self), dtype=np.int64), np.diff(labels.indptr)) * width + labels.indices
+        keep = np.isin(mine, theirs, assume_unique=True)
+        indptr = np.concatenate([[0], np.cumsum(keep)])[m.indptr]
+        matrix = csr_array((m.data[keep], m.indices[keep], indptr), shape=m.shape)
+        return replace(self, matrix=matrix)
+
     def rows(self, start: int, stop: int) -> Scores:
         """Some documents' scores."""
         decoded = None if self.decoded is None else self.decoded[start:stop]

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.corpus import Corpus
+from polytag.documents import Document
 from polytag.errors import ConfigError
+from polytag.formats import write_documents
 from polytag.labels import LabelSet
 
+if TYPE_CHECKING:
+    from polytag.run import Run
+
 _BLOCK = 20_000  # documents made at once, which bounds the memory
+_MOST_HELD = 10_000  # documents for validation, and for test
 
 
 @dataclass(frozen=True)
@@ -49,16 +58,40 @@ def features_and_truth(shape: Shape) -> tuple[csr_array, csr_array]:
 
 def corpus(shape: Shape) -> Corpus:
     """The same as documents with text: word 17 is written ``w17``, label 4 is named ``label4``."""
-    names = LabelSet(f"label{j}" for j in range(shape.labels))
+    return Corpus.of_documents(list(documents(shape)), label_set=label_set(shape))
+
+
+def label_set(shape: Shape) -> LabelSet:
+    """The names of the labels."""
+    return LabelSet(f"label{j}" for j in range(shape.labels))
+
+
+def documents(shape: Shape) -> Iterator[Document]:
+    """The documents one by one, in bounded memory."""
     words = np.array([f"w{j}" for j in range(shape.vocabulary)])
-    texts: list[str] = []
-    truths = []
+    number = 0
     for counts, truth in _blocks(shape):
-        truths.append(truth)
         for i in range(counts.shape[0]):
             row = slice(counts.indptr[i], counts.indptr[i + 1])
-            texts.append(" ".join(np.repeat(words[counts.indices[row]], counts.data[row].astype(np.int64))))
-    return Corpus([str(i) for i in range(len(texts))], texts, names, _joined(truths))
+            text = " ".join(np.repeat(words[counts.indices[row]], counts.data[row].astype(np.int64)))
+            own = truth.indices[truth.indptr[i] : truth.indptr[i + 1]]
+            yield Document(str(number), text, tuple(f"label{j}" for j in own.tolist()))
+            number += 1
+
+
+def write_made(shape: Shape, out: str | Path, run: Run) -> dict[str, int]:
+    """Write a folder with ``shape.documents`` to train on and a tenth as many (10,000 at most) for validation and for test.
+
+    The files are not compressed, which would take longer than making them.
+    """
+    held = min(max(1, shape.documents // 10), _MOST_HELD)
+    sizes = {"train": shape.documents, "valid": held, "test": held}
+    total = sum(sizes.values())
+    stream = run.track(documents(replace(shape, documents=total)), "documents", total)
+    for split, size in sizes.items():
+        write_documents(Path(out) / f"{split}.jsonl", itertools.islice(stream, size))
+    label_set(shape).write(Path(out) / "labels.jsonl")
+    return {**sizes, "labels": shape.labels}
 
 
 def _blocks(shape: Shape) -> Iterator[tuple[csr_array, csr_array]]:

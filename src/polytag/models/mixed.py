@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from polytag.artefact import MANIFEST, artefact_folder
 from polytag.calibration import Platt
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
 from polytag.models.linear_model import LinearModel
-from polytag.models.mixing import aligned, columns_of, even_weights, fit_weights, mix, on_valid
-from polytag.models.model import MODELS, HeldOut, Model, State, model_class, model_name, param, suggestion
+from polytag.models.mixing import aligned, candidates_of, columns_of, even_weights, fit_weights, mix, on_valid
+from polytag.models.model import MODELS, HeldOut, Model, Read, State, model_class, model_name, param, suggestion
 from polytag.recipe import Recipe, validate_options
 from polytag.scores import Scores
 
@@ -50,9 +51,13 @@ class Part:
     columns: NDArray[np.int32] | None = None
     calibration: Platt | None = None
 
-    def score(self, texts: Sequence[str], k: int | None, names: Sequence[str]) -> Scores:
-        """Probabilities of the mixture's labels."""
-        return self.probabilities(self.model.score(texts, k), names)
+    def given(self, read: Read, labels: csr_array, names: Sequence[str]) -> Scores:
+        """Probabilities of just these labels of the mixture, of texts that the model has read."""
+        if self.columns is not None:
+            own = np.argsort(self.columns).astype(np.int32)
+            labels = csr_array((labels.data, own[labels.indices], labels.indptr), shape=labels.shape)
+            labels.sort_indices()
+        return self.probabilities(read.given(labels), names)
 
     def probabilities(self, scores: Scores, names: Sequence[str]) -> Scores:
         """The model's scores as probabilities, in the mixture's order; margins that nothing could be fitted on, by a sigmoid."""
@@ -246,7 +251,8 @@ class Mixed(Model):
     def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
         """Probabilities of every label, or of the k best ones.
 
-        With very many labels each part names some more than k candidates, and one that a part does not name counts as 0 there.
+        With very many labels each part names some more than k candidates. Parts that can be asked about labels score those of all
+        others too; in the others, a label that a part does not name counts as 0.
         """
         self.require_fitted()
         if k is None:
@@ -259,7 +265,13 @@ class Mixed(Model):
 
     def _mixture(self, texts: Sequence[str], k: int | None) -> Scores:
         used = [(part, share) for part, share in zip(self.trained, self.shares, strict=True) if share > 0]
-        return mix([part.score(texts, k, self.labels.names) for part, _ in used], [share for _, share in used])
+        names, reads = self.labels.names, [part.model.read(texts) for part, _ in used]
+        found = [part.probabilities(read.best(k), names) for (part, _), read in zip(used, reads, strict=True)]
+        if some := [scores for scores in found if not scores.is_full]:
+            wanted = candidates_of(some)
+            asked = zip(used, reads, found, strict=True)
+            found = [scores if scores.is_full else part.given(read, wanted, names) for (part, _), read, scores in asked]
+        return mix(found, [share for _, share in used])
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -344,22 +356,28 @@ def _taken_part(
 def _learned_from(name: str, taken: Taken, train: Corpus, valid: Corpus) -> bool:
     """Whether the finished model's own scores on these validation documents would be of documents that it learned from.
 
-    Linear models learn from validation documents too, once their settings are chosen; networks only keep their best weights
-    by them. What the run was trained on is told by its recipe; where that is not known, networks are trusted.
+    Linear models learn from validation documents too, once their settings are chosen, and so do the separators of models with
+    ``refit``; networks only keep their best weights by them. What the run was trained on is told by its recipe; where that is
+    not known, networks are trusted.
     """
     one, other = train.fingerprint(), valid.fingerprint()
     if taken.documents.startswith(other):
         raise ConfigError(f"the part {name!r} was trained on the validation documents; give others, which it never saw")
     if taken.documents == one:
         return False
-    if isinstance(taken.classifier.model, LinearModel):
+    if _refits(taken.classifier.model):
         return True
     if taken.documents != one + other:
         log.warning("%s was trained on other documents, as far as is known; it must not have seen the validation documents", name)
     inside = [part.model for part in taken.classifier.model.trained] if isinstance(taken.classifier.model, Mixed) else []
-    if any(isinstance(model, LinearModel | Mixed) for model in inside):
+    if any(isinstance(model, Mixed) or _refits(model) for model in inside):
         raise ConfigError(f"the part {name!r} is a mixture that may have learned from these documents; name its parts instead")
     return False
+
+
+def _refits(model: Model) -> bool:
+    """Whether a model learns from its validation documents in the end."""
+    return isinstance(model, LinearModel) or bool(getattr(model, "refit", False))
 
 
 def _out_of_fold(part: Part, train: Corpus, valid: Corpus, run: Run, place: str) -> State:

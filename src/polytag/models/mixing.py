@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from polytag.calibration import places_of
 from polytag.decision import METRICS
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
@@ -91,6 +92,26 @@ def _same(one: csr_array, other: csr_array) -> bool:
     return np.array_equal(one.indptr, other.indptr) and np.array_equal(one.indices, other.indices)
 
 
+# -- the same candidates -----------------------------------------------------------------------------------------------
+
+
+def candidates_of(parts: Sequence[Scores]) -> csr_array:
+    """All labels that any of these scores names, as sparse rows of ones."""
+    row = np.concatenate([np.repeat(np.arange(len(part)), np.diff(part.matrix.indptr)) for part in parts])
+    column = np.concatenate([part.matrix.indices for part in parts])
+    found = csr_array((np.ones(len(row), dtype=np.float32), (row, column)), shape=parts[0].matrix.shape)
+    found.sum_duplicates()
+    found.data[:] = 1
+    return found
+
+
+def with_entries(scores: Scores, labels: csr_array) -> Scores:
+    """The same probabilities with an entry for each of these labels, 0 where there was none, and no others."""
+    at, known = places_of(labels, scores.matrix)
+    values = np.where(known, scores.matrix.data[at] if len(scores.matrix.data) else 0, 0)
+    return Scores(labels, scores.names, scores.kind, scores.absent).with_values(values, scores.kind)
+
+
 # -- weights -----------------------------------------------------------------------------------------------------------
 
 
@@ -98,10 +119,13 @@ def mix(parts: Sequence[Scores], weights: Sequence[float]) -> Scores:
     """The weighted sum; a part without weight has no say, not even about which labels are there."""
     used = [(part, weight) for part, weight in zip(parts, weights, strict=True) if weight > 0]
     scores, shares = [part for part, _ in used], [weight for _, weight in used]
-    if not all(part.is_full and part.kind == "probability" for part in scores):
+    first = scores[0].matrix
+    alike = all(np.array_equal(part.matrix.indptr, first.indptr) for part in scores)
+    alike = alike and all(np.array_equal(part.matrix.indices, first.indices) for part in scores)
+    if not alike or any(part.kind != "probability" for part in scores):
         mixed = Scores.mix(scores, shares)
         return mixed.with_values(np.minimum(mixed.matrix.data, 1), "probability")
-    # every entry is there: much faster than to join the entries of sparse rows
+    # all have the same entries: much faster than to join sparse rows
     total = np.zeros_like(scores[0].matrix.data)
     for part, weight in used:
         total += part.matrix.data * np.float32(weight)
@@ -128,6 +152,9 @@ def fit_weights(parts: Sequence[Scores], truth: csr_array, metric: str, least: i
     parts for as long as that helps. Of equally good mixtures the most even one is taken, for it depends least on any one part.
     """
     values: dict[_Units, float] = {}
+    if not all(part.is_full for part in parts):  # hundreds of mixtures are compared: they have the same entries
+        wanted = candidates_of(parts)
+        parts = [with_entries(part, wanted) for part in parts]
 
     def rank(units: _Units) -> tuple[float, int]:
         if units not in values:

@@ -29,13 +29,17 @@ MODELS = {
     "cnn": "polytag.models.cnn:Cnn",
     "cnn-rnn": "polytag.models.cnn_rnn:CnnRnn",
     "embed": "polytag.models.embed:Embed",
+    "laco": "polytag.models.laco:Laco",
     "leam": "polytag.models.leam:Leam",
     "lp": "polytag.models.label_powerset:LabelPowerset",
     "lsan": "polytag.models.lsan:Lsan",
     "mixed": "polytag.models.mixed:Mixed",
     "seq2seq": "polytag.models.seq2seq:Seq2Seq",
+    "seqtag": "polytag.models.seqtag:Seqtag",
     "sgm": "polytag.models.sgm:Sgm",
+    "xbert": "polytag.models.xbert:XBert",
     "xlinear": "polytag.models.xlinear:XLinear",
+    "xttention": "polytag.models.xttention:Xttention",
 }
 
 METRIC_NAMES = ("micro_f1", "macro_f1", "subset_accuracy")
@@ -61,6 +65,28 @@ def param(
     return field(default=default, metadata=metadata)
 
 
+class Read:
+    """Some texts as a model has read them: its best labels, then scores of labels that are asked for.
+
+    This one is for a model that cannot be asked: it gives what it said when it named its best labels.
+    """
+
+    def __init__(self, model: Model, texts: Sequence[str]) -> None:
+        """Take the model and the texts."""
+        self.model, self.texts = model, texts
+        self.said: Scores | None = None
+
+    def best(self, k: int | None = None) -> Scores:
+        """Scores of every label, or of the k best ones."""
+        self.said = self.model.score(self.texts, k)
+        return self.said
+
+    def given(self, labels: csr_array) -> Scores:
+        """Scores of just these labels (documents × labels), without those about which the model says nothing."""
+        said = self.said or self.best()
+        return said if said.is_full else said.only(labels)
+
+
 @dataclass
 class Model(ABC):
     """A way to score labels. Its dataclass fields are its hyper-parameters, and they are all that a constructor sets."""
@@ -79,6 +105,10 @@ class Model(ABC):
     @abstractmethod
     def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
         """Score every label, or the k best ones, of every text."""
+
+    def read(self, texts: Sequence[str]) -> Read:
+        """Read texts once, to ask for scores of the best labels, and then of others that somebody else found."""
+        return Read(self, texts)
 
     @abstractmethod
     def state(self) -> State:

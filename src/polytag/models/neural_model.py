@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from polytag.decision import METRICS, Decision
 from polytag.errors import ConfigError, NotFittedError
+from polytag.labels import LabelSet
 from polytag.models.model import HeldOut, Model, State, param
 from polytag.nn import losses
 from polytag.nn.batch import LONG, Batch, Documents, Layout, TokenArrays, tokenise
@@ -123,6 +124,10 @@ class NeuralModel(Model):
     def _network(self, n_labels: int) -> nn.Module:
         """The network; its encoder, if it has one, is ``encoder``, and ``forward(ids, mask)`` gives logits (batch, labels)."""
 
+    def _outputs(self) -> LabelSet:
+        """What the network's outputs are about: the labels, unless a model says otherwise."""
+        return self.labels
+
     def _first_weights(self, network: nn.Module) -> None:
         """Set first weights that depend on the labels or on the pretrained encoder."""
 
@@ -194,7 +199,10 @@ class NeuralModel(Model):
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Train; without validation documents a tenth of the training documents takes their place."""
         self.labels = train.labels
-        train, valid = held_apart(train, valid, self.seed)
+        return self._fit_network(*held_apart(train, valid, self.seed), run)
+
+    def _fit_network(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
+        """Train the network on documents with what its outputs are about; its scores on the validation documents."""
         texts = prepare(train.texts, self.preprocess, self.max_words)
         taught = self._taught(train)
         self._begin(texts, taught)
@@ -204,7 +212,7 @@ class NeuralModel(Model):
         goal = None
         if valid is not None and held is not None:
             least = int(np.diff(train.truth.indptr).min(initial=0))
-            goal = Goal(self.optimise, lambda: self._value(self._held_out(held, valid), least))
+            goal = Goal(self._watched(), lambda: self._value(self._held_out(held, valid), least))
         settings = self.settings()
         stage = type(self).__name__.lower()
         steps = train_steps(self.network, examples, self._loss, settings, run, goal, name=stage)
@@ -216,9 +224,9 @@ class NeuralModel(Model):
         """Read or learn the vocabulary, and make the network with its first weights."""
         self.exported = None
         self.tokens, self.description = self._described(texts)
-        counts = np.bincount(train.truth.indices, minlength=len(self.labels))
+        counts = np.bincount(train.truth.indices, minlength=len(self._outputs()))
         with seeded(self.seed):
-            self.network = self._network(len(self.labels))
+            self.network = self._network(len(self._outputs()))
         if self.start is not None:
             self._inherit(self.start)  # before the first weights, which may depend on the encoder's
         elif isinstance(encoder := getattr(self.network, "encoder", None), Encoder):
@@ -262,8 +270,12 @@ class NeuralModel(Model):
         return Settings(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Settings)})
 
     def _held_out(self, arrays: TokenArrays, valid: Corpus) -> HeldOut:
-        many = len(valid) * len(self.labels) > _FULL
+        many = len(valid) * len(self._outputs()) > _FULL
         return HeldOut(valid.truth, self._score(arrays, CANDIDATES if many else None))
+
+    def _watched(self) -> str:
+        """The name of what ``_value`` measures."""
+        return self.optimise
 
     def _value(self, held: HeldOut, least: int) -> float:
         """What one threshold (or the model's own sets) makes of the network as it is."""
@@ -286,7 +298,7 @@ class NeuralModel(Model):
         assert self.network is not None
         device = next(self.network.parameters()).device
         data = Documents(arrays, self._layout(), device, multiple=self.pad_multiple)
-        n_labels = len(self.labels)
+        n_labels = len(self._outputs())
         width = n_labels if k is None else min(k, n_labels)
         values = np.zeros((len(data), width), dtype=np.float32)
         labels = None if k is None else np.zeros((len(data), width), dtype=np.int32)
@@ -302,7 +314,7 @@ class NeuralModel(Model):
                 values[rows] = found.cpu().numpy()
                 if decided is not None and log_probability is not None:
                     sets[rows], logs[rows] = decided.cpu().numpy(), log_probability.cpu().numpy()
-        names = self.labels.names
+        names = self._outputs().names
         if labels is None:
             scores = Scores.full(values, names, "probability")
         else:
@@ -313,7 +325,7 @@ class NeuralModel(Model):
 
     def _rows_at_once(self) -> int:
         """The most documents of a batch when it is only read."""
-        return max(1, _CELLS // max(1, len(self.labels)))
+        return max(1, _CELLS // max(1, len(self._outputs())))
 
     def _reader(self, device: torch.device) -> nn.Module:
         """What computes the logits: the network, or what it was exported to, which is for float32 on a CPU."""
@@ -358,7 +370,7 @@ class NeuralModel(Model):
         self.tokens = tokens_from_state(state["tokens"])
         self.description = dict(state["encoder"])
         with seeded(self.seed):
-            self.network = self._network(len(self.labels))
+            self.network = self._network(len(self._outputs()))
         load_arrays(self.network, state["weights"])
         self.network.eval()
 

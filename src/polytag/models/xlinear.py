@@ -12,17 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.calibration import Platt, entries_in
 from polytag.linear.svm import Problem
-from polytag.metrics_ranking import propensities
-from polytag.models.model import HeldOut, Model, State, param
+from polytag.models.model import HeldOut, Model, Read, State, param
 from polytag.scores import Scores
 from polytag.text.prepare import PREPARATIONS, prepare
 from polytag.text.tfidf import Tfidf
+from polytag.xmc.curve import STRAIGHT, curved, curved_rows, fit_curve
 from polytag.xmc.estimate import estimate, limit_of, require_memory
 from polytag.xmc.index import LabelTree, build_tree, instance_vectors, label_vectors
 from polytag.xmc.rank import WORTH, Chunks, Forest
-from polytag.xmc.train import NEGATIVES, Ranking, TreeTraining
+from polytag.xmc.train import NEGATIVES, Ranking, TreeTraining, positive_weights
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _FEWEST = 20  # documents below which none are held out
-_NEVER = -300.0  # log odds of a label that cannot be
-_SURE = 1e-6  # a probability is never nearer to one than this when it becomes log odds
 
 
 @dataclass
@@ -72,7 +69,7 @@ class XLinear(Model):
     sublinear: bool = param(True, "whether a word's count enters as 1 + log(count)")
     tfidf: Tfidf = field(init=False, repr=False, default_factory=Tfidf)
     forest: Forest | None = field(init=False, repr=False, default=None)
-    curve: list[float] = field(init=False, repr=False, default_factory=lambda: [1.0, 0.0])
+    curve: list[float] = field(init=False, repr=False, default_factory=lambda: list(STRAIGHT))
 
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Train on a part, score the held-out part for the decision, and (``refit``) train again on everything."""
@@ -80,7 +77,7 @@ class XLinear(Model):
         seen, hidden = self._parts(len(train), len(corpus))
         problem = self._problem(corpus, seen, run)
         self._estimate(problem, run)
-        held, self.curve = None, [1.0, 0.0]
+        held, self.curve = None, list(STRAIGHT)
         if len(hidden):
             part = Problem(csr_array(problem.features[seen]), csr_array(problem.truth[seen]))
             self.forest = self.train_forest(part, run, "held/" if self.refit else "")
@@ -101,17 +98,10 @@ class XLinear(Model):
 
     def _problem(self, corpus: Corpus, seen: NDArray[np.int64], run: Run) -> Problem:
         """The tf-idf rows of all documents; the vocabulary comes from those that the model will be trained on."""
-
-        def make() -> State:
-            texts = prepare(corpus.texts, self.preprocess, self.max_words)
-            learned = texts if self.refit or len(seen) == len(texts) else [texts[i] for i in seen]
-            tfidf = self._vocabulary().fit(learned)
-            return {"tfidf": tfidf.state(), "features": tfidf.transform(texts)}
-
-        state = run.stage("tfidf", make)
+        texts = prepare(corpus.texts, self.preprocess, self.max_words)
+        learned = texts if self.refit or len(seen) == len(texts) else [texts[i] for i in seen]
         self.tfidf = self._vocabulary()
-        self.tfidf.restore(state["tfidf"])
-        return Problem(state["features"], corpus.truth)
+        return Problem(tfidf_rows(self.tfidf, texts, learned, run), corpus.truth)
 
     def _estimate(self, problem: Problem, run: Run) -> None:
         """Say what training will take, and refuse what does not fit."""
@@ -129,7 +119,7 @@ class XLinear(Model):
     def train_forest(self, problem: Problem, run: Run, where: str = "") -> Forest:
         """Every tree: its index, then its levels, each a stage of the run."""
         counts = np.bincount(problem.truth.indices, minlength=int(problem.truth.shape[1]))
-        weights = self._weights(counts, int(problem.truth.shape[0]))
+        weights = positive_weights(counts, int(problem.truth.shape[0]), self.balance, self.propensity)
         rankers = []
         for number in run.track(range(self.trees), "trees"):
             name = f"{where}tree{number + 1}"
@@ -137,11 +127,6 @@ class XLinear(Model):
             training = TreeTraining(problem, tree.by_frequency(counts), self._ranking(), weights)
             rankers.append(training.run(_stages(run, name)))
         return Forest(rankers)
-
-    def _weights(self, counts: NDArray[np.int64], documents: int) -> NDArray[np.float64]:
-        """How much the positive documents of every label count."""
-        weights = (documents / np.maximum(counts, 1)) ** self.balance
-        return np.asarray(weights / propensities(counts, documents) if self.propensity else weights)
 
     def _index(self, problem: Problem, number: int) -> State:
         vectors = label_vectors(instance_vectors(problem.features, problem.truth, self.max_terms), None)
@@ -154,41 +139,33 @@ class XLinear(Model):
         )  # fmt: skip
 
     def _held(self, rows: csr_array, truth: csr_array, names: Sequence[str]) -> HeldOut:
-        """Scores of held-out documents, after the one curve from log odds to probabilities was fitted on them.
-
-        One curve for all labels keeps the order of a document's labels; a curve per label, with few positives each, costs
-        precision.
-        """
-        labels, odds = self._odds(rows, min(self.candidates, len(names)))
-        found = Scores.candidates(labels, odds, names, "margin")
-        column = found.matrix.data.reshape(-1, 1)
-        true = csr_array(entries_in(found, truth).reshape(-1, 1).astype(np.float32))
-        if true.nnz:
-            fitted = Platt.fit(Scores.full(column, ["any"], "margin"), true)
-            self.curve = [float(fitted.slopes[0]), float(fitted.offsets[0])]
-        return HeldOut(truth, self._scores(rows, names, self.candidates))
+        """Scores of held-out documents, after the one curve from log odds to probabilities was fitted on them."""
+        labels, logs = self.best_logs(rows, self.candidates, len(names))
+        self.curve = fit_curve(labels, logs, truth, names)
+        return HeldOut(truth, curved(labels, logs, self.curve, names))
 
     def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
         """Probabilities of the best labels that the beam reaches, ``candidates`` at most."""
+        return self.read(texts).best(k)
+
+    def read(self, texts: Sequence[str]) -> TreeRead:
+        """The texts as tf-idf rows."""
         self.require_fitted()
-        rows = self.tfidf.transform(prepare(texts, self.preprocess, self.max_words))
-        return self._scores(rows, self.labels.names, self.candidates if k is None else min(k, self.candidates))
+        return TreeRead(self, texts)
 
     def scored_labels(self) -> int:
         """The candidates."""
         return min(self.candidates, len(self.labels))
 
-    def _scores(self, rows: csr_array, names: Sequence[str], k: int) -> Scores:
-        labels, odds = self._odds(rows, min(k, len(names)))
-        slope, offset = self.curve
-        return Scores.candidates(labels, 1 / (1 + np.exp(-(slope * odds + offset))), names, "probability")
+    def best_logs(self, rows: csr_array, k: int, n_labels: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The k best labels of every document, and the logs of their probabilities.
 
-    def _odds(self, rows: csr_array, k: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """The k best labels of every document, and the log odds of their probabilities."""
+        Several trees score the ``candidates`` of each, however many are asked for: their mean depends on all of them.
+        """
         assert self.forest is not None
-        labels, logs = self.forest.best(rows, k, self.beam, self.worth)
-        logs = np.where(labels < 0, _NEVER, logs.astype(np.float64))
-        return labels, np.maximum(logs - np.log(np.maximum(-np.expm1(logs), _SURE)), _NEVER)
+        width = min(max(k, self.candidates) if len(self.forest.rankers) > 1 else k, n_labels)
+        labels, logs = self.forest.best(rows, width, self.beam, self.worth)
+        return labels[:, :k], logs[:, :k]
 
     def _vocabulary(self) -> Tfidf:
         return Tfidf(self.ngrams, self.min_df, self.max_features, self.lowercase, self.sublinear)
@@ -208,6 +185,39 @@ class XLinear(Model):
         first = self.forest.rankers[0]
         if len(first.tree.order) != len(self.labels) or not len(self.tfidf.keys) == len(self.tfidf.idf) == first.n_features:
             raise ValueError("its trees are about other labels or other words")
+
+
+class TreeRead(Read):
+    """Texts as rows that go down the trees."""
+
+    def __init__(self, model: XLinear, texts: Sequence[str]) -> None:
+        """Read the texts."""
+        self.tree_model = model
+        self.rows = model.tfidf.transform(prepare(texts, model.preprocess, model.max_words))
+
+    def best(self, k: int | None = None) -> Scores:
+        """Probabilities of the best labels that the beam reaches, ``candidates`` at most."""
+        model = self.tree_model
+        names, most = model.labels.names, model.scored_labels()
+        return curved(*model.best_logs(self.rows, most if k is None else min(k, most), len(names)), model.curve, names)
+
+    def given(self, labels: csr_array) -> Scores:
+        """Probabilities of just these labels, whether the beam reaches them or not."""
+        model = self.tree_model
+        assert model.forest is not None
+        return curved_rows(model.forest.given(self.rows, labels, model.worth), model.curve, model.labels.names)
+
+
+def tfidf_rows(tfidf: Tfidf, texts: Sequence[str], learned: Sequence[str], run: Run) -> csr_array:
+    """Rows of all texts, with the words of some of them; a stage of the run."""
+
+    def make() -> State:
+        tfidf.fit(learned)
+        return {"tfidf": tfidf.state(), "features": tfidf.transform(texts)}
+
+    state = run.stage("tfidf", make)
+    tfidf.restore(state["tfidf"])
+    return csr_array(state["features"])
 
 
 def _stages(run: Run, name: str) -> Callable[[int, Callable[[], Chunks]], Chunks]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.errors import DataError
+from polytag.text.rows import are_rows, parsed_rows, unit_rows
 from polytag.text.words import word_hashes
+
+log = logging.getLogger(__name__)
 
 _BATCH = 4_000_000  # characters scanned at once, which bounds the memory
 
@@ -71,7 +75,10 @@ def _weigh(found: Any, indptr: Any, idf: Any, sublinear: bool, out_indptr: Any, 
 
 @dataclass
 class Tfidf:
-    """Words and n-grams to normalised tf-idf rows: ``tf · (ln((1 + n) / (1 + df)) + 1)``, each row of length one."""
+    """Words and n-grams to normalised tf-idf rows: ``tf · (ln((1 + n) / (1 + df)) + 1)``, each row of length one.
+
+    Texts that are rows of features already, as ``17:0.25 203:1``, keep their weights and are only brought to length one.
+    """
 
     ngrams: int = 1
     min_df: int = 2
@@ -81,10 +88,12 @@ class Tfidf:
     keys: NDArray[np.uint64] = field(init=False, repr=False)
     idf: NDArray[np.float32] = field(init=False, repr=False)
     terms: list[str] = field(init=False, repr=False)
+    given: bool = field(init=False, repr=False, default=False)
     _table: tuple[NDArray[np.uint64], NDArray[np.int32]] | None = field(init=False, repr=False, default=None)
 
     def fit(self, texts: Sequence[str]) -> Tfidf:
         """Learn the vocabulary and the document frequencies."""
+        self.given = are_rows(texts)
         keys, df = self._document_frequencies(texts)
         keep = df >= min(self.min_df, max(1, len(texts) // 2))  # a handful of documents keeps its words
         keys, df = keys[keep], df[keep]
@@ -97,6 +106,9 @@ class Tfidf:
             )
         self.keys = keys
         self.idf = (np.log((1 + len(texts)) / (1 + df)) + 1).astype(np.float32)
+        if self.given:
+            log.info("the texts are rows of features: their weights are taken as they are, each row brought to length one")
+            self.idf = np.ones_like(self.idf)
         self._table = None
         self.terms = self._find_terms(texts)
         return self
@@ -113,11 +125,17 @@ class Tfidf:
     def state(self) -> dict[str, Any]:
         """The vocabulary as arrays."""
         blob = "\n".join(self.terms).encode("utf-8", "surrogatepass")
-        return {"ngrams": self.ngrams, "keys": self.keys, "idf": self.idf, "terms": np.frombuffer(blob, dtype=np.uint8)}
+        return {
+            "ngrams": self.ngrams,
+            "keys": self.keys,
+            "idf": self.idf,
+            "terms": np.frombuffer(blob, dtype=np.uint8),
+            "given": self.given,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take back the vocabulary."""
-        self.ngrams = int(state["ngrams"])
+        self.ngrams, self.given = int(state["ngrams"]), bool(state.get("given", False))
         self.keys, self.idf = np.asarray(state["keys"]), np.asarray(state["idf"])
         self.terms = bytes(state["terms"]).decode("utf-8", "surrogatepass").split("\n")
         self._table = None
@@ -125,7 +143,7 @@ class Tfidf:
     def _document_frequencies(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         keys, counts = np.empty(0, np.uint64), np.empty(0, np.int64)
         for batch in _batches(texts):
-            hashes, indptr, _, _ = word_hashes(batch, ngrams=self.ngrams, lowercase=self.lowercase)
+            hashes, indptr = parsed_rows(batch)[:2] if self.given else self._hashes(batch)
             batch_keys, batch_counts = np.unique(_distinct(hashes, indptr), return_counts=True)
             both = np.concatenate([keys, batch_keys])
             keys, where = np.unique(both, return_inverse=True)
@@ -134,6 +152,8 @@ class Tfidf:
 
     def _find_terms(self, texts: Sequence[str]) -> list[str]:
         """The string of every column, read off the first place where it stands."""
+        if self.given:
+            return [str(key) for key in self.keys.tolist()]
         terms = [""] * len(self.keys)
         seen = np.zeros(len(self.keys), dtype=bool)
         for batch in _batches(texts):
@@ -164,8 +184,15 @@ class Tfidf:
         _look_up(hashes, *self._table, found)
         return found
 
-    def _rows(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    def _hashes(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         hashes, indptr, _, _ = word_hashes(texts, ngrams=self.ngrams, lowercase=self.lowercase)
+        return hashes, indptr
+
+    def _rows(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+        if self.given:
+            keys, indptr, values = parsed_rows(texts)
+            return unit_rows(self._columns(keys), indptr, values, len(self.keys))
+        hashes, indptr = self._hashes(texts)
         found = self._columns(hashes)
         out_indptr = np.zeros(len(texts) + 1, dtype=np.int64)
         indices, data = np.empty(len(found), np.int32), np.empty(len(found), np.float32)

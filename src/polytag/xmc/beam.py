@@ -1,4 +1,4 @@
-"""Compiled search down a tree: one step of the beam for many documents or one, and the mean over several trees."""
+"""Compiled search down a tree: one step of the beam for many documents or one, and scores of labels that are given."""
 
 from __future__ import annotations
 
@@ -147,38 +147,46 @@ def _best_children(
         values[at] = -np.inf
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def merge_trees(labels: Any, logs: Any, found: Any, values: Any) -> None:
-    """The best labels by the mean over trees of their probabilities, from each tree's candidates (trees, documents, k) and logs.
+@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+def given_step(
+    indptr: Any, indices: Any, data: Any, begin: int, end: int, above: Any, nodes: Any, scores: Any, below: Any, wanted: Any,
+    child_starts: Any, row_starts: Any, entry_starts: Any, rows: Any, starts: Any, children: Any, weights: Any, bias: Any,
+    kind: int, place: Any, values: Any,
+) -> None:  # fmt: skip
+    """Scores of given children of the nodes whose scores are known, for documents begin..end.
 
-    A label that a tree does not name has probability 0 there. ``found`` and ``values`` (documents, wanted) are filled, best
-    first.
+    ``nodes`` with their ``scores`` and the ``wanted`` children are sparse rows (``above`` and ``below`` say where each document's
+    begin), both ascending: the children of a node stand together. ``values`` takes a score for every wanted child.
     """
-    trees, n, k = labels.shape
-    wanted = found.shape[1]
-    for i in range(n):
-        every = np.empty(trees * k, dtype=np.int64)
-        chance = np.empty(trees * k, dtype=np.float64)
-        for t in range(trees):
-            every[t * k : (t + 1) * k] = labels[t, i]
-            chance[t * k : (t + 1) * k] = np.exp(logs[t, i].astype(np.float64)) / trees
-        order = np.argsort(every, kind="mergesort")
-        count, found_label, total = 0, np.int64(-1), 0.0
-        for p in order:
-            if every[p] < 0:
-                continue
-            if count and found_label == every[p]:
-                total += chance[p]
-            else:
-                if count:
-                    _insert(found[i], values[i], count - 1, found_label, total)
-                found_label, total = every[p], chance[p]
-                count += 1
-        if count:
-            _insert(found[i], values[i], count - 1, found_label, total)
-        for at in range(min(count, wanted)):
-            values[i, at] = np.log(max(values[i, at], 1e-37))
-        for at in range(min(count, wanted), wanted):
+    width = 0
+    for node in range(len(child_starts) - 1):
+        width = max(width, child_starts[node + 1] - child_starts[node])
+    margins = np.empty(width, dtype=np.float32)
+    for document in range(begin, end):
+        p = above[document]
+        known = -1
+        for q in range(below[document], below[document + 1]):
+            while wanted[q] >= child_starts[nodes[p] + 1]:
+                p += 1
+            node = nodes[p]
+            if known != node:
+                known = node
+                node_margins(
+                    indptr, indices, data, document, node, child_starts, row_starts, entry_starts, rows, starts, children,
+                    weights, bias, place, False, margins,
+                )  # fmt: skip
+            values[q] = scores[p] + log_score(margins[wanted[q] - child_starts[node]], kind)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def best_entries(indptr: Any, indices: Any, data: Any, begin: int, found: Any, values: Any) -> None:
+    """The best entries of sparse rows begin, begin + 1, ..., best first, equal ones by name; -1 to fill."""
+    for i in range(len(found)):
+        first = indptr[begin + i]
+        count = indptr[begin + i + 1] - first
+        for q in range(count):
+            _insert(found[i], values[i], q, indices[first + q], data[first + q])
+        for at in range(min(count, found.shape[1]), found.shape[1]):
             found[i, at] = -1
             values[i, at] = -np.inf
 

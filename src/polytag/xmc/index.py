@@ -116,6 +116,15 @@ class LabelTree:
         """The parent of every node at depth + 1."""
         return np.repeat(np.arange(len(self.starts[depth]) - 1), np.diff(self.starts[depth]))
 
+    def levels(self, entries: csr_array) -> list[csr_array]:
+        """Documents × labels as documents × nodes, one for every depth below the root, the last in places of the tree."""
+        place = np.empty(len(self.order), dtype=np.int32)
+        place[self.order] = np.arange(len(self.order), dtype=np.int32)
+        found = [_renamed(entries, place, len(place))]
+        for depth in range(len(self.starts) - 1, 0, -1):
+            found.insert(0, _renamed(found[0], self.parents(depth).astype(np.int32), len(self.starts[depth]) - 1))
+        return found
+
     def by_frequency(self, counts: NDArray[Any]) -> LabelTree:
         """The same tree with the labels within each leaf in falling order of their counts."""
         leaf = self.parents(len(self.starts) - 1)
@@ -139,6 +148,17 @@ class LabelTree:
         return cls(order, starts)
 
 
+def _renamed(entries: csr_array, names: NDArray[np.int32], count: int) -> csr_array:
+    """The same documents with columns renamed, equal ones merged."""
+    moved = csr_array(
+        (np.ones(len(entries.indices), np.float32), names[entries.indices], entries.indptr.copy()),
+        shape=(entries.shape[0], count),
+    )
+    moved.sum_duplicates()
+    moved.data[:] = 1
+    return moved
+
+
 def tree_shape(n_labels: int, branching: int, max_leaf: int) -> list[NDArray[np.int64]]:
     """Where the children of each node begin, from the root to the parents of the leaves; the root may have twice as many."""
     counts = [-(-n_labels // max_leaf)]
@@ -160,8 +180,13 @@ def build_tree(vectors: Vectors, branching: int = 64, max_leaf: int = 100, seed:
     return LabelTree(order, [*levels, leaves.astype(np.int64)])
 
 
+def cluster_tree(vectors: Vectors, count: int, seed: int = 0) -> LabelTree:
+    """One level of clusters: a root with ``count`` leaves whose sizes differ by at most one."""
+    root = np.array([0, count], dtype=np.int64)
+    order, bounds = balanced_order(vectors, [root] if count > 1 else [], seed)
+    return LabelTree(order, [root, bounds.astype(np.int64)])
+
+
 def balanced_clusters(vectors: Vectors, count: int, seed: int = 0) -> NDArray[np.int64]:
     """The cluster of every label: ``count`` clusters whose sizes differ by at most one."""
-    levels = [np.array([0, count], dtype=np.int64)] if count > 1 else []
-    order, bounds = balanced_order(vectors, levels, seed)
-    return LabelTree(order, [*levels, bounds.astype(np.int64)]).leaf_of
+    return cluster_tree(vectors, count, seed).leaf_of

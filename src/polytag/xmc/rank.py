@@ -1,12 +1,14 @@
 """Linear separators over a label tree, and the beam that finds a way through them (X-BERT, section 3.4).
 
 P(label | x) is the product of what the margins on the way to the label are worth. Every label stands in one cluster of a tree,
-so the sum over clusters of equation 1 has one term per tree; several trees are averaged.
+so the sum over clusters of equation 1 has one term per tree; several trees are averaged. Where something else than the tree's own
+separators finds the clusters (a network), its log P(cluster | x) takes the place of the way from the root to them.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.linear.parallel import in_threads, thread_count
-from polytag.xmc.beam import beam_step, entries_fit, merge_trees
+from polytag.xmc.beam import beam_step, best_entries, entries_fit, given_step
 from polytag.xmc.index import LabelTree
 from polytag.xmc.views import unlocked, unlocked_rows
 
@@ -58,6 +60,13 @@ class Chunks:
         nodes.clear()
         return cls(row_starts, entry_starts, *columns)
 
+    @classmethod
+    def none(cls, children: int) -> Chunks:
+        """A root without weights, for a tree whose first level is found by something else."""
+        bounds, nothing = np.zeros(2, dtype=np.int64), np.empty(0, dtype=np.uint16)
+        rows, starts, bias = np.empty(0, np.int32), np.empty(0, np.uint32), np.zeros(children, np.float32)
+        return cls(bounds, bounds, rows, starts, nothing, nothing.view(np.float16), bias)
+
     def state(self) -> dict[str, Any]:
         """As arrays."""
         names = ("row_starts", "entry_starts", "rows", "starts", "children", "weights", "bias")
@@ -96,6 +105,46 @@ class Scratch(threading.local):
 SCRATCH = Scratch()
 
 
+def _tile_size(n: int) -> int:
+    return max(1, min(TILE, -(-n // thread_count())))
+
+
+def _tiled(n: int, k: int, find: Callable[[int, int], tuple[Any, Any]]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Names and values (documents, k) by ``find(start, stop)``, a tile of documents at a time in every thread."""
+    labels, values = np.empty((n, k), dtype=np.int32), np.empty((n, k), dtype=np.float32)
+    size = _tile_size(n)
+
+    def tile(start: int) -> None:
+        labels[start : start + size], values[start : start + size] = find(start, min(start + size, n))
+
+    for _ in in_threads(tile, range(0, n, size)):
+        pass
+    return labels, values
+
+
+def best_of(entries: csr_array, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The k best entries of sparse rows, best first, equal ones by name; -1 to fill."""
+    arrays = unlocked_rows(entries)
+
+    def tile(start: int, stop: int) -> tuple[Any, Any]:
+        found, values = np.empty((stop - start, k), dtype=np.int32), np.empty((stop - start, k), dtype=np.float32)
+        best_entries(*arrays, start, found, values)
+        return found, values
+
+    return _tiled(int(entries.shape[0]), k, tile)
+
+
+def candidate_rows(found: Sequence[NDArray[Any]], n_labels: int) -> csr_array:
+    """All labels that any of several searches (documents, k), -1 to fill, has found, as sparse rows of ones."""
+    together = np.concatenate(found, axis=1)
+    known = together >= 0
+    row = np.repeat(np.arange(len(together)), known.sum(axis=1))
+    entries = csr_array((np.ones(len(row), np.float32), (row, together[known])), shape=(len(together), n_labels))
+    entries.sum_duplicates()
+    entries.data[:] = 1
+    return entries
+
+
 @dataclass(frozen=True)
 class TreeRanker:
     """A label tree with the separators of every depth."""
@@ -109,16 +158,51 @@ class TreeRanker:
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The k best labels that a beam reaches in every document, -1 to fill, and the log of what the way there is worth."""
         n, arrays = int(features.shape[0]), unlocked_rows(features)
-        labels, values = np.empty((n, k), dtype=np.int32), np.empty((n, k), dtype=np.float32)
-        size = max(1, min(TILE, -(-n // thread_count())))
+        return _tiled(n, k, lambda start, stop: self._descend(arrays, start, stop, k, beam, WORTH[worth]))
+
+    def best_below(
+        self, features: csr_array, leaves: NDArray[np.int32], logs: NDArray[np.float32], k: int, worth: str
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The k best labels in leaves (documents, beam), -1 to fill, that something else found; ``logs`` is theirs."""
+        n, arrays, last = len(leaves), unlocked_rows(features), len(self.tree.starts) - 1
+
+        def tile(start: int, stop: int) -> tuple[Any, Any]:
+            return self.step(arrays, start, last, leaves[start:stop], logs[start:stop], k, WORTH[worth])
+
+        return _tiled(n, k, tile)
+
+    def given(self, features: csr_array, labels: csr_array, worth: str, first: NDArray[np.float32] | None = None) -> csr_array:
+        """The log of P(label | x) of just these labels, whether a beam would reach them or not.
+
+        ``first`` (documents, nodes below the root) holds the logs of the first level where something else finds it.
+        """
+        levels, n = self.tree.levels(labels), int(labels.shape[0])
+        above = csr_array((np.zeros(n, np.float32), np.zeros(n, np.int32), np.arange(n + 1)), shape=(n, 1))
+        if first is not None:
+            above, levels = levels[0], levels[1:]
+            above.data = first[np.repeat(np.arange(n), np.diff(above.indptr)), above.indices]
+        for depth, level in enumerate(levels, start=len(self.tree.starts) - len(levels)):
+            level.data = self._given_below(unlocked_rows(features), depth, above, level, WORTH[worth])
+            above = level
+        found = csr_array((above.data, self.tree.order[above.indices], above.indptr), shape=labels.shape)
+        found.sort_indices()
+        return found
+
+    def _given_below(self, arrays: Any, depth: int, above: csr_array, level: csr_array, kind: int) -> NDArray[np.float32]:
+        """One depth further for nodes that are given."""
+        values, n = np.empty(level.nnz, dtype=np.float32), int(level.shape[0])
+        wanted_starts, wanted, _ = unlocked_rows(level)
+        known, starts, size = unlocked_rows(above), self.tree.starts[depth], _tile_size(n)
 
         def tile(start: int) -> None:
-            stop = min(start + size, n)
-            labels[start:stop], values[start:stop] = self._descend(arrays, start, stop, k, beam, WORTH[worth])
+            given_step(
+                *arrays, start, min(start + size, n), *known, wanted_starts, wanted, starts, *self.chunks[depth].arrays, kind,
+                SCRATCH.get(self.n_features), values,
+            )  # fmt: skip
 
         for _ in in_threads(tile, range(0, n, size)):
             pass
-        return labels, values
+        return values
 
     def _descend(self, arrays: Any, start: int, stop: int, k: int, beam: int, kind: int) -> tuple[Any, Any]:
         nodes, scores = np.zeros((stop - start, 1), dtype=np.int32), np.zeros((stop - start, 1), dtype=np.float32)
@@ -146,22 +230,22 @@ class Forest:
     rankers: list[TreeRanker]
 
     def best(self, features: csr_array, k: int, beam: int, worth: str) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The k best labels of every document, -1 to fill, and the logs of their probabilities (equation 1)."""
+        """The k best labels of every document, -1 to fill, and the logs of their probabilities (equation 1).
+
+        The k best of every tree are scored by all trees.
+        """
         if len(self.rankers) == 1:
             return self.rankers[0].best(features, k, beam, worth)
-        n = int(features.shape[0])
-        found = [ranker.best(features, k, beam, worth) for ranker in self.rankers]
-        labels, values = np.empty((n, k), dtype=np.int32), np.empty((n, k), dtype=np.float32)
-        names, logs = np.stack([f[0] for f in found]), np.stack([f[1] for f in found])  # (trees, documents, k)
-        size = max(1, min(TILE, -(-n // thread_count())))
+        found = [ranker.best(features, k, beam, worth)[0] for ranker in self.rankers]
+        return best_of(self.given(features, candidate_rows(found, len(self.rankers[0].tree.order)), worth), k)
 
-        def tile(start: int) -> None:
-            part = slice(start, start + size)
-            merge_trees(names[:, part], logs[:, part], labels[part], values[part])
-
-        for _ in in_threads(tile, range(0, n, size)):
-            pass
-        return labels, values
+    def given(self, features: csr_array, labels: csr_array, worth: str) -> csr_array:
+        """The logs of the probabilities of just these labels, by the mean over all trees."""
+        parts = [ranker.given(features, labels, worth) for ranker in self.rankers]
+        if len(parts) > 1:
+            mean = np.mean([np.exp(part.data.astype(np.float64)) for part in parts], axis=0)
+            parts[0].data = np.log(np.maximum(mean, 1e-37)).astype(np.float32)
+        return parts[0]
 
     def state(self) -> dict[str, Any]:
         """As arrays."""

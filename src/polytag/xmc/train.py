@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 from polytag.linear.parallel import in_threads
 from polytag.linear.simd import WIDTH
 from polytag.linear.svm import Problem
+from polytag.metrics_ranking import propensities
 from polytag.xmc.index import LabelTree
 from polytag.xmc.kernels import by_feature, solve_children, train_node
 from polytag.xmc.rank import SCRATCH, TILE, WORTH, Chunks, TreeRanker
@@ -42,24 +43,10 @@ class Ranking:
     seed: int = 0
 
 
-def level_truth(truth: csr_array, tree: LabelTree) -> list[csr_array]:
-    """For every depth below the root: which nodes each document belongs to, the last in places of the tree."""
-    place = np.empty(len(tree.order), dtype=np.int32)
-    place[tree.order] = np.arange(len(tree.order), dtype=np.int32)
-    levels = [_renamed(truth, place, len(place))]
-    for depth in range(len(tree.starts) - 1, 0, -1):
-        levels.insert(0, _renamed(levels[0], tree.parents(depth).astype(np.int32), len(tree.starts[depth]) - 1))
-    return levels
-
-
-def _renamed(truth: csr_array, names: NDArray[np.int32], count: int) -> csr_array:
-    """The same documents with columns renamed, equal ones merged."""
-    moved = csr_array(
-        (np.ones(len(truth.indices), np.float32), names[truth.indices], truth.indptr.copy()), shape=(truth.shape[0], count)
-    )
-    moved.sum_duplicates()
-    moved.data[:] = 1
-    return moved
+def positive_weights(counts: NDArray[Any], documents: int, balance: float, propensity: bool) -> NDArray[np.float64]:
+    """How much the positive documents of every label count: (documents / positives)^balance, over the label's propensity."""
+    weights = (documents / np.maximum(counts, 1)) ** balance
+    return np.asarray(weights / propensities(counts, documents) if propensity else weights)
 
 
 def train_ranker(problem: Problem, tree: LabelTree, settings: Ranking, positives: NDArray[Any] | None = None) -> TreeRanker:
@@ -73,7 +60,7 @@ class TreeTraining:
     def __init__(self, problem: Problem, tree: LabelTree, settings: Ranking, positives: NDArray[Any] | None = None) -> None:
         """Take the documents, the tree and the settings."""
         self.problem, self.tree, self.settings = problem, tree, settings
-        self.truth = level_truth(problem.truth, tree)
+        self.truth = tree.levels(problem.truth)
         self.positives = np.ones(len(tree.order)) if positives is None else positives
         self.arrays, self.squares = unlocked_rows(problem.features), problem.squares
 
@@ -88,6 +75,14 @@ class TreeTraining:
             if s.negatives == "matcher" and depth + 1 < len(self.tree.starts):
                 reached = self._onward(ranker, depth, *reached)
         return ranker
+
+    def leaves(self, reached: NDArray[np.int32] | None) -> Chunks:
+        """The separators of the last depth alone, where another matcher leads documents to the leaves.
+
+        ``reached`` (documents, beam), -1 to fill, are the leaves that it finds: documents that it wrongly sends to a leaf are
+        negatives there, beside those that belong to the leaf.
+        """
+        return self._depth(len(self.tree.starts) - 1, reached)
 
     def _onward(self, ranker: TreeRanker, depth: int, nodes: Any, scores: Any) -> tuple[Any, Any]:
         """Where the beam of every training document gets to."""

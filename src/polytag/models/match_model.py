@@ -1,0 +1,364 @@
+"""What xbert and xttention share: an index of the labels, a network that finds clusters, separators that rank within them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, hstack
+from torch import Tensor
+
+from polytag.errors import ConfigError
+from polytag.labels import LabelSet
+from polytag.linear.svm import Problem
+from polytag.metrics_ranking import ranking_metrics
+from polytag.models.model import HeldOut, Read, State, model_name, param
+from polytag.models.neural_model import NeuralModel, Reading, held_apart
+from polytag.models.xlinear import tfidf_rows
+from polytag.nn.batch import Batch, Documents, tokenise
+from polytag.nn.devices import autocast, pick_device, pick_precision
+from polytag.nn.embedding import read_documents
+from polytag.nn.losses import LOSSES
+from polytag.nn.reading import for_reading
+from polytag.scores import Scores
+from polytag.text.prepare import prepare
+from polytag.text.tfidf import Tfidf
+from polytag.xmc.curve import STRAIGHT, curved, curved_rows, fit_curve
+from polytag.xmc.estimate import estimate, limit_of, require_memory
+from polytag.xmc.index import LabelTree, cluster_tree, instance_vectors, label_vectors
+from polytag.xmc.match import SQUARED_HINGE, MatchNetwork, best_clusters, log_chances, match_quality, squared_hinge, text_vectors
+from polytag.xmc.rank import WORTH, Chunks, TreeRanker
+from polytag.xmc.train import NEGATIVES, Ranking, TreeTraining, positive_weights
+
+if TYPE_CHECKING:
+    from polytag.corpus import Corpus
+    from polytag.run import Run
+
+log = logging.getLogger(__name__)
+INDEXES = ("text", "pifa", "both")
+_PER_CLUSTER = 60  # labels of a cluster at the most, unless the number of clusters is set
+_POWERS = (1.0, 0.75, 0.5, 1.5, 0.25, 0.125)
+_CELLS = 8_000_000  # documents x clusters that are scored at once
+
+
+class Matched(NamedTuple):
+    """What the network found: clusters and log P(cluster | x), both (documents, beam), and the documents' vectors if needed."""
+
+    clusters: NDArray[np.int32]
+    logs: NDArray[np.float32]
+    vectors: NDArray[np.float32] | None
+
+    def rows(self, start: int, stop: int) -> Matched:
+        """Some documents."""
+        return Matched(*(None if part is None else part[start:stop] for part in self))  # type: ignore[arg-type]
+
+
+@dataclass
+class MatchModel(NeuralModel):
+    """Labels in clusters; a network finds the clusters of a document, linear separators rank the labels in them.
+
+    P(label | x) = P(cluster | x)^power P(label | x, cluster): X-BERT's equation 1 with a power of 1, where every label stands in
+    one cluster. A power below 1 makes up for a network that is too sure of itself. A subclass says what the network is; its
+    outputs are the clusters.
+    """
+
+    long: str = param("head", "what is read of longer texts", choices=("head", "head+tail"))
+    loss: str = param("bce", "bce, focal, asymmetric or squared-hinge, over the clusters", choices=(*LOSSES, SQUARED_HINGE))
+    index: str = param("pifa", "what stands for a label: its text, its documents' words (pifa), or both", choices=INDEXES)
+    label_encoder: str = param("", "encoder of the labels' texts; empty: that of the documents, before it is trained")
+    clusters: int = param(0, "clusters of labels; 0: the square root of their number, one for 60 labels at the least", minimum=0)
+    beam: int = param(10, "clusters of a document whose labels are ranked", minimum=1, maximum=10_000)
+    candidates: int = param(100, "most labels that are scored per document", minimum=1, maximum=10_000)
+    negatives: str = param(
+        "matcher",
+        "whom a label is told apart from: documents of its cluster; matcher: also those wrongly sent there",
+        choices=NEGATIVES,
+    )
+    join: bool = param(False, "whether labels are ranked by tf-idf joined with the network's vector of the document")
+    power: float = param(0.0, "power of P(cluster | x) in equation 1; 0: chosen on held-out documents", minimum=0)
+    worth: str = param("l3-hinge", "what a separator's margin is worth", choices=tuple(WORTH))
+    c: float = param(0.5, "inverse regularisation strength of the separators", minimum=1e-6)
+    balance: float = param(0.1, "weight of a label's positives: (documents / positives) to this power", minimum=0, maximum=1)
+    propensity: bool = param(False, "weigh positives by the inverse propensity of their label, which favours rare labels")
+    prune: float = param(0.1, "separators' weights smaller than this are dropped", minimum=0)
+    half: bool = param(True, "whether separators' weights are kept in half precision")
+    tolerance: float = param(0.3, "largest violation at which the solver of the separators stops", minimum=1e-6)
+    max_terms: int = param(500, "words that stand for a label in the index; 0 for all", minimum=0)
+    refit: bool = param(True, "train the separators once more, on all documents, after the decision was fitted on those held out")
+    memory: float = param(0.0, "GiB that training may take; 0 for what is free", minimum=0)
+    ngrams: int = param(1, "longest run of words that is a feature of the separators", minimum=1, maximum=5)
+    min_df: int = param(2, "documents a feature must occur in", minimum=1)
+    max_features: int = param(500_000, "most frequent features kept; 0 for all", minimum=0)
+    lowercase: bool = param(True, "whether words are compared in lower case by the separators")
+    sublinear: bool = param(True, "whether a word's count enters as 1 + log(count)")
+    tfidf: Tfidf = field(init=False, repr=False, default_factory=Tfidf)
+    ranker: TreeRanker | None = field(init=False, repr=False, default=None)
+    curve: list[float] = field(init=False, repr=False, default_factory=lambda: list(STRAIGHT))
+    exponent: float = field(init=False, repr=False, default=1.0)
+    cluster_set: LabelSet = field(init=False, repr=False, default=LabelSet(()))
+
+    # -- training --------------------------------------------------------------------------------------------------
+
+    def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
+        """Index, match, rank: each a stage of the run. Without validation documents a tenth of the others takes their place."""
+        self.labels = train.labels
+        train, valid = held_apart(train, valid, self.seed)
+        corpus = train if valid is None else train.concat(valid)
+        words = self._words(corpus, len(train), run)
+        learned = csr_array(words[: len(train)])
+        self._estimate(words, corpus.truth, run)
+        tree = LabelTree.from_state(run.stage("index", partial(self._index, learned, train.truth)))
+        tree = tree.by_frequency(np.bincount(train.truth.indices, minlength=len(self.labels)))
+        self._fit_matcher(tree, corpus, len(train), run)
+        found = self._candidates(corpus.texts, run)
+        held, self.curve, self.exponent = None, list(STRAIGHT), self.power or 1.0
+        if valid is not None:
+            part = self._joined(learned, found.rows(0, len(train)).vectors)
+            self.ranker = self._ranker(Problem(part, train.truth), tree, found.rows(0, len(train)), run, "held-ranker")
+            hidden = found.rows(len(train), len(corpus))
+            held = self._held(self._joined(csr_array(words[len(train) :]), hidden.vectors), hidden, valid.truth, run)
+        if valid is None or self.refit:
+            self.ranker = self._ranker(Problem(self._joined(words, found.vectors), corpus.truth), tree, found, run, "ranker")
+        return held
+
+    def _words(self, corpus: Corpus, learned: int, run: Run) -> csr_array:
+        """The tf-idf rows of all documents; the vocabulary comes from those that the separators will be trained on."""
+        texts = prepare(corpus.texts, self.preprocess, self.max_words)
+        self.tfidf = self._vocabulary()
+        return tfidf_rows(self.tfidf, texts, texts if self.refit else texts[:learned], run)
+
+    def _estimate(self, words: csr_array, truth: csr_array, run: Run) -> None:
+        """Say what training the separators will take, and refuse what does not fit."""
+        count = self._count()
+        needed = estimate(
+            words, truth, branching=max(2, count), max_leaf=-(-len(self.labels) // count), max_terms=self.max_terms, trees=1,
+            prune=self.prune, matcher=self.beam if self.negatives == "matcher" else 0, half=self.half,
+        )  # fmt: skip
+        run.log("estimate", needed.told())
+        require_memory(needed, limit_of(self.memory))
+
+    def _count(self) -> int:
+        """How many clusters there are."""
+        n = len(self.labels)
+        return min(self.clusters or max(math.isqrt(n - 1) + 1, -(-n // _PER_CLUSTER)), n)
+
+    def _index(self, features: csr_array, truth: csr_array) -> State:
+        """Clusters of labels that are alike (3.2)."""
+        sparse = dense = None
+        if self.index != "text":
+            sparse = instance_vectors(features, truth, self.max_terms)
+        if self.index != "pifa":
+            described = self.labels.descriptions
+            texts = [f"{name} {described.get(name, '')}".strip() for name in self.labels.names]
+            name = self.label_encoder or self.encoder
+            dense = text_vectors(name, texts, self.vectors, self.seed, self.device, self.precision)
+        return cluster_tree(label_vectors(sparse, dense), self._count(), self.seed).state()
+
+    def _fit_matcher(self, tree: LabelTree, corpus: Corpus, learned: int, run: Run) -> None:
+        """Train the network on the clusters that hold a label of a document (3.3)."""
+        truth = tree.levels(corpus.truth)[0]
+        self.cluster_set = LabelSet(str(number) for number in range(truth.shape[1]))
+        rows = np.arange(len(corpus))
+        train = replace(corpus.subset(rows[:learned]), labels=self.cluster_set, truth=csr_array(truth[:learned]))
+        valid = None
+        if learned < len(corpus):
+            valid = replace(corpus.subset(rows[learned:]), labels=self.cluster_set, truth=csr_array(truth[learned:]))
+        self._fit_network(train, valid, run)
+
+    def _candidates(self, texts: Sequence[str], run: Run) -> Matched:
+        """What the trained network finds for the documents themselves."""
+        prepared = prepare(texts, self.preprocess, self.max_words)
+
+        def make() -> State:
+            n, beam = len(prepared), min(self.beam, len(self.cluster_set))
+            clusters, logs = np.empty((n, beam), dtype=np.int32), np.empty((n, beam), dtype=np.float32)
+            vectors = self._no_vectors(n)
+            for rows, found, documents in self.match(prepared, run):
+                clusters[rows], logs[rows] = best_clusters(found, beam)
+                if vectors is not None:
+                    vectors[rows] = documents
+            return {"clusters": clusters, "logs": logs, "vectors": vectors}
+
+        state = run.stage("candidates", make)
+        vectors = None if state["vectors"] is None else np.asarray(state["vectors"])
+        return Matched(np.asarray(state["clusters"]), np.asarray(state["logs"]), vectors)
+
+    def _ranker(self, problem: Problem, tree: LabelTree, found: Matched, run: Run, stage: str) -> TreeRanker:
+        """Separators of the labels within their clusters (3.4)."""
+        n, n_labels = int(problem.truth.shape[0]), int(problem.truth.shape[1])
+        counts = np.bincount(problem.truth.indices, minlength=n_labels)
+        settings = Ranking(
+            c=self.c, negatives=self.negatives, prune=self.prune, tolerance=self.tolerance, half=self.half, seed=self.seed
+        )
+        training = TreeTraining(problem, tree, settings, positive_weights(counts, n, self.balance, self.propensity))
+        reached = np.array(found.clusters) if self.negatives == "matcher" else None
+        chunks = Chunks.from_state(run.stage(stage, lambda: training.leaves(reached).state()))
+        return TreeRanker(tree, [Chunks.none(len(self.cluster_set)), chunks], int(problem.features.shape[1]))
+
+    def _held(self, rows: csr_array, found: Matched, truth: csr_array, run: Run) -> HeldOut:
+        """Scores of held-out documents, after the power and the one curve to probabilities were fitted on them."""
+        names, ranker = self.labels.names, self.ranker
+        assert ranker is not None
+        leaves, logs = np.array(found.clusters), np.array(found.logs)
+
+        def ranked(power: float) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+            return ranker.best_below(rows, leaves, logs * np.float32(power), self.scored_labels(), self.worth)
+
+        if not self.power:
+            reached = {power: _precision(*ranked(power), truth, names) for power in _POWERS}
+            self.exponent = max(_POWERS, key=lambda power: reached[power])  # of equals the one nearest to 1
+            run.log("power", {"powers": list(reached), "precision": list(reached.values()), "chosen": self.exponent})
+        labels, values = ranked(self.exponent)
+        self.curve = fit_curve(labels, values, truth, names)
+        return HeldOut(truth, curved(labels, values, self.curve, names))
+
+    # -- the network, whose outputs are clusters -------------------------------------------------------------------
+
+    def _outputs(self) -> LabelSet:
+        return self.cluster_set
+
+    def _watched(self) -> str:
+        return "cluster_recall"
+
+    def _value(self, held: HeldOut, least: int) -> float:
+        return match_quality(held.scores, held.truth, min(self.beam, len(self.cluster_set)))
+
+    def _label_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if self.loss == SQUARED_HINGE:
+            return squared_hinge(logits.float(), targets, self.weights)
+        return super()._label_loss(logits, targets)
+
+    def _read(self, network: torch.nn.Module, batch: Batch) -> Reading:
+        return Reading(torch.exp(log_chances(self._logits(network, batch), self.loss)))
+
+    def match(
+        self, prepared: Sequence[str], run: Run | None = None
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32] | None]]:
+        """Some documents after the other: their numbers, log P(cluster | x) (documents, clusters), and vectors to join."""
+        assert self.tokens is not None and self.network is not None
+        device = pick_device(self.device)
+        self.network.to(device)
+        data = Documents(tokenise(self.tokens, prepared, run), self._layout(), device, multiple=self.pad_multiple)
+        network: Any = for_reading(self.network.eval()) if self.join else self._reader(device)
+        with torch.inference_mode(), autocast(device, pick_precision(self.precision, device)):
+            for rows, batch in read_documents(data, self._rows_at_once()):
+                vectors = network.document(batch.ids, batch.mask) if self.join else None
+                logits = network(batch.ids, batch.mask) if vectors is None else network.output(vectors)
+                found = log_chances(logits, self.loss).cpu().numpy()
+                yield rows, found, None if vectors is None else _unit(vectors)
+
+    def _no_vectors(self, n: int) -> NDArray[np.float32] | None:
+        """Room for the vectors of documents, if they are needed."""
+        assert isinstance(self.network, MatchNetwork)
+        return np.empty((n, self.network.size), dtype=np.float32) if self.join else None
+
+    def _joined(self, words: csr_array, vectors: NDArray[np.float32] | None) -> csr_array:
+        """Rows to rank by: the words, then all of a vector."""
+        return words if vectors is None else csr_array(hstack([words, csr_array(vectors)], format="csr"))
+
+    # -- scoring ---------------------------------------------------------------------------------------------------
+
+    def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
+        """Probabilities of the best labels in the clusters that were found, ``candidates`` at most."""
+        self.require_fitted()
+        size = max(1, _CELLS // len(self.cluster_set))
+        return Scores.stack([self.read(texts[at : at + size]).best(k) for at in range(0, max(1, len(texts)), size)])
+
+    def read(self, texts: Sequence[str]) -> MatchRead:
+        """The texts as the network and tf-idf see them."""
+        self.require_fitted()
+        prepared = prepare(texts, self.preprocess, self.max_words)
+        logs = np.empty((len(prepared), len(self.cluster_set)), dtype=np.float32)
+        vectors = self._no_vectors(len(prepared))
+        for rows, found, documents in self.match(prepared):
+            logs[rows] = found * np.float32(self.exponent)
+            if vectors is not None:
+                vectors[rows] = documents
+        return MatchRead(self, texts, logs, self._joined(self.tfidf.transform(prepared), vectors))
+
+    def scored_labels(self) -> int:
+        """The candidates."""
+        return min(self.candidates, len(self.labels))
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def start_from(self, other: Self) -> NoReturn:
+        """Refuse: new labels would need new clusters."""
+        raise ConfigError(f"{model_name(self)!r} cannot go on from an earlier run, whose clusters are others; train it again")
+
+    def export(self, artefact: Path, *, int8: bool = False) -> Path:
+        """Write the network as ONNX beside the artefact; it gives no vectors to join."""
+        if self.join:
+            raise ConfigError("a model with join=true cannot be exported: the exported network gives no vectors; train without")
+        return super().export(artefact, int8=int8)
+
+    def state(self) -> State:
+        """The network, the clusters, the vocabulary and the separators."""
+        self.require_fitted()
+        assert self.ranker is not None
+        own = {"tree": self.ranker.tree.state(), "chunks": self.ranker.chunks[1].state(), "curve": self.curve}
+        return {**super().state(), "tfidf": self.tfidf.state(), **own, "exponent": self.exponent}
+
+    def restore(self, state: State) -> None:
+        """Build everything again; compiled code trusts that the parts fit together."""
+        tree, chunks = LabelTree.from_state(state["tree"]), Chunks.from_state(state["chunks"])
+        if len(tree.starts) != 2 or len(tree.order) != len(self.labels):
+            raise ValueError("its clusters are about other labels")
+        self.cluster_set = LabelSet(str(number) for number in range(len(tree.starts[1]) - 1))
+        super().restore(state)
+        self.tfidf = self._vocabulary()
+        self.tfidf.restore(state["tfidf"])
+        if len(self.tfidf.keys) != len(self.tfidf.idf):
+            raise ValueError("its vocabulary is damaged")
+        assert isinstance(self.network, MatchNetwork)
+        n_features = len(self.tfidf.keys) + (self.network.size if self.join else 0)
+        chunks.check(tree.starts[1], n_features)
+        self.ranker = TreeRanker(tree, [Chunks.none(len(self.cluster_set)), chunks], n_features)
+        self.curve, self.exponent = [float(state["curve"][0]), float(state["curve"][1])], float(state["exponent"])
+
+    def _vocabulary(self) -> Tfidf:
+        return Tfidf(self.ngrams, self.min_df, self.max_features, self.lowercase, self.sublinear)
+
+
+class MatchRead(Read):
+    """Texts that the network has read: log P(cluster | x)^power of all clusters, and rows to rank by."""
+
+    def __init__(self, model: MatchModel, texts: Sequence[str], logs: NDArray[np.float32], rows: csr_array) -> None:
+        """Take what was read."""
+        super().__init__(model, texts)
+        self.matcher, self.logs, self.rows = model, logs, rows
+
+    def best(self, k: int | None = None) -> Scores:
+        """Probabilities of the best labels in the clusters that were found (equation 1), ``candidates`` at most."""
+        model, names = self.matcher, self.matcher.labels.names
+        assert model.ranker is not None
+        most = model.scored_labels()
+        clusters, logs = best_clusters(self.logs, min(model.beam, self.logs.shape[1]))
+        found = model.ranker.best_below(self.rows, clusters, logs, most if k is None else min(k, most), model.worth)
+        return curved(*found, model.curve, names)
+
+    def given(self, labels: csr_array) -> Scores:
+        """Probabilities of just these labels, whether their clusters are among the best or not."""
+        model = self.matcher
+        assert model.ranker is not None
+        return curved_rows(model.ranker.given(self.rows, labels, model.worth, self.logs), model.curve, model.labels.names)
+
+
+def _precision(labels: NDArray[np.int32], logs: NDArray[np.float32], truth: csr_array, names: Sequence[str]) -> float:
+    """The mean of P@1, P@3 and P@5."""
+    found = ranking_metrics(truth, Scores.candidates(labels, logs, names, "margin"))
+    return float(np.mean([found[f"p@{k}"] for k in (1, 3, 5)]))
+
+
+def _unit(vectors: Tensor) -> NDArray[np.float32]:
+    """Vectors of length one, as tf-idf rows are."""
+    found: NDArray[np.float32] = torch.nn.functional.normalize(vectors.float(), dim=1).cpu().numpy()
+    return found

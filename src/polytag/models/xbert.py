@@ -1,0 +1,22 @@
+"""X-BERT: labels in clusters, a fine-tuned encoder that finds the clusters, linear ranking within them (Chang et al. 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from polytag.models.match_model import MatchModel
+from polytag.models.model import param
+from polytag.nn.encoders import POOLINGS
+from polytag.xmc.match import BertMatch
+
+
+@dataclass
+class XBert(MatchModel):
+    """A fine-tuned encoder finds clusters of labels; linear separators over tf-idf rank the labels in them."""
+
+    pooling: str = param("mean", "one vector per text: the first token's (cls), or over all tokens", choices=POOLINGS)
+
+    def _network(self, n_labels: int) -> nn.Module:
+        return BertMatch(self._encoder(), n_labels, self.pooling, self.dropout)

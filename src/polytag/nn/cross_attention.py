@@ -1,0 +1,77 @@
+"""Words weighed by how they fit the labels, and a head that all labels share."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+AGGREGATES = ("mean", "sum")
+
+
+class CrossAttention(nn.Module):
+    """Document-label cross attention (LACO, eq. 1 and 2).
+
+    With the states of words H_D and labels H_Y: ``M = H_D H_Y^T``; a filter over ``window`` neighbouring words, the same for
+    every label, and ReLU; the largest value over the labels; tanh. That is the weight Omega_i of word i, and the document is
+    ``c = Omega H_D``. Dot products of a hundred words add up to large vectors, so unless ``aggregate`` is ``sum``, as in the
+    paper, c is divided by the sum of the weights. The filter starts as a mean over the window, divided by the square root of
+    the states' size as in any attention, since tanh of a plain dot product would be one for every word. Its bias starts at one:
+    then all words have nearly the same weight at first, and none is lost to ReLU before anything is learned.
+    """
+
+    def __init__(self, hidden: int, window: int, aggregate: str) -> None:
+        """Take the size of the states and the number of words that are looked at together."""
+        super().__init__()
+        self.aggregate = aggregate
+        self.weight = nn.Parameter(torch.full((1, 1, window), 1 / (window * math.sqrt(hidden))))
+        self.bias = nn.Parameter(torch.ones(1))
+
+    def forward(self, words: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """The document, c (batch, hidden)."""
+        strength = self.fit(words, mask, labels).amax(dim=1, keepdim=True)  # (batch, 1, length)
+        return self._sum(strength, words, mask).squeeze(1)
+
+    def views(self, words: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """The document as every label by itself sees it (batch, labels, hidden): its own fit instead of the largest."""
+        return self._sum(self.fit(words, mask, labels), words, mask)
+
+    def fit(self, words: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """How each word, with its neighbours, fits each label: (batch, labels, length), never below zero."""
+        words = words * mask[..., None].to(words.dtype)  # what is beyond the text fits nothing
+        products = labels @ words.transpose(1, 2)  # M, (batch, labels, length)
+        batch, n_labels, length = products.shape
+        window = self.weight.shape[2]
+        around = functional.pad(products.reshape(batch * n_labels, 1, length), ((window - 1) // 2, window // 2))
+        return functional.relu(functional.conv1d(around, self.weight, self.bias)).view(batch, n_labels, length)
+
+    def _sum(self, strength: Tensor, words: Tensor, mask: Tensor) -> Tensor:
+        """The words' states by their weights: strength (batch, any, length) to (batch, any, hidden)."""
+        weights = torch.tanh(strength.float()) * mask[:, None]
+        if self.aggregate == "mean":
+            weights = weights / weights.sum(dim=2, keepdim=True).clamp(min=1e-6)
+        return weights.to(words.dtype) @ words
+
+
+class SharedHead(nn.Module):
+    """A score for a label's own vector against a document: ``v relu(W_1 d + W_2 y + W_3 (d * y) + b_1) + b_2``.
+
+    It has no row of its own for any label, so it can score one that training never saw.
+    """
+
+    def __init__(self, hidden: int, size: int, dropout: float) -> None:
+        """Take the size of the vectors and that of the layer between."""
+        super().__init__()
+        self.document = nn.Linear(hidden, size)
+        self.label = nn.Linear(hidden, size, bias=False)
+        self.both = nn.Linear(hidden, size, bias=False)
+        self.dropout = nn.Dropout(dropout)
+        self.score = nn.Linear(size, 1)
+
+    def forward(self, documents: Tensor, labels: Tensor) -> Tensor:
+        """Logits (batch, labels) of documents, as each label sees them, and labels, both (batch, labels, hidden)."""
+        seen = self.document(documents) + self.label(labels) + self.both(documents * labels)
+        logits: Tensor = self.score(self.dropout(functional.relu(seen))).squeeze(2)
+        return logits

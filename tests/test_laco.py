@@ -1,0 +1,376 @@
+"""The model ``laco``: its equations in numpy, labels in blocks, the tasks beside it, what is switched off, and learning."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from polytag.classifier import Classifier
+from polytag.corpus import Corpus
+from polytag.errors import ConfigError
+from polytag.labels import LabelSet
+from polytag.models.bert import BertNetwork
+from polytag.models.laco import Frame, Laco, LacoNetwork
+from polytag.nn.batch import Batch
+from polytag.nn.cooccurrence import ConditionTask, PairTask
+from polytag.nn.cross_attention import CrossAttention, SharedHead
+from polytag.nn.encoders import BiLSTM, Encoder, Transformer, WordEncoder
+from polytag.nn.joint import LabelPart, label_blocks
+from polytag.run import Run
+from toys import tiny_bert, toy_corpus
+
+LABELS = [[2, 3], [4], [5, 6, 7], [3], [8, 2]]  # the tokens of five labels
+DOCUMENTS = [[2, 3, 4, 5, 6], [7], [3, 3]]
+BARE = Frame(0, 0)
+SMALL: dict[str, Any] = {
+    "encoder": "words", "embedding": 32, "batch_size": 8, "epochs": 10, "encoder_rate": 0.02, "head_rate": 0.02, "window": 3,
+    "device": "cpu", "precision": "fp32",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_bert(tmp_path_factory.mktemp("bert"))
+
+
+def array(tensor: torch.Tensor | None) -> NDArray[Any]:
+    assert tensor is not None
+    return tensor.detach().double().numpy()
+
+
+def padded(extra: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    width = max(map(len, DOCUMENTS)) + extra
+    ids = torch.tensor([d + [0] * (width - len(d)) for d in DOCUMENTS])
+    return ids, ids > 0
+
+
+def part(room: int = 99, suffix: tuple[int, ...] = (), embedding: int = 0) -> LabelPart:
+    return LabelPart(label_blocks([np.array(tokens) for tokens in LABELS], room, suffix, 0), embedding)
+
+
+def some_network(encoder: Encoder, labels: LabelPart | None, frame: Frame = BARE, **other: Any) -> LacoNetwork:
+    """A network in which nothing is zero or alike."""
+    network = LacoNetwork(encoder, 5, labels, frame, 0.5)
+    for name, module in other.items():
+        setattr(network, name, module)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.add_(0.3 * torch.randn_like(weight))
+    return network.eval()
+
+
+def lively(**told: Any) -> LacoNetwork:
+    """One with everything that there is, over an encoder whose tokens meet one another."""
+    hidden = 6
+    parts = {
+        "cross": CrossAttention(hidden, 3, "mean"), "shared": SharedHead(hidden, 4, 0.1),
+        "pairs": PairTask(hidden, 0, 2, 0.5), "condition": ConditionTask(hidden, 0, 1),
+    }  # fmt: skip
+    torch.manual_seed(1)
+    return some_network(BiLSTM(9, 4, 3, 1, 0.0), part(**told), **parts)
+
+
+# -- the input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["bilstm", "bert"])
+def test_what_is_read_is_the_text_and_right_behind_it_the_labels(kind: str, folder: Path) -> None:
+    """The states are those of ``[CLS] text [SEP] labels [SEP]`` read alone, without padding, however far the batch is padded."""
+    torch.manual_seed(0)
+    encoder: Encoder = BiLSTM(9, 4, 3, 1, 0.0)
+    if kind == "bert":
+        model = Laco(encoder=str(folder))
+        model.tokens, model.description = model._described([])
+        encoder = model._encoder().eval()
+    labels = part(suffix=(3,))
+    ids, mask = padded(extra=6)
+    with torch.no_grad():
+        words, found = labels(encoder, ids, mask)
+        for row, document in enumerate(DOCUMENTS):
+            whole = torch.tensor([[*document, *(token for label in LABELS for token in label), 3]])
+            segments = (torch.arange(whole.shape[1]) >= len(document)).long()[None]
+            told = {"token_type_ids": segments, "attention_mask": torch.ones_like(whole)}
+            if isinstance(encoder, Transformer):
+                alone = encoder.model(input_ids=whole, **told).last_hidden_state[0]
+            else:
+                alone = encoder(whole, whole >= 0)[0]
+            assert torch.allclose(words[row, : len(document)], alone[: len(document)], atol=1e-5)
+            at = len(document)
+            for label, tokens in enumerate(LABELS):
+                assert torch.allclose(found[row, label], alone[at : at + len(tokens)].mean(dim=0), atol=1e-5)
+                at += len(tokens)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(1, 60), st.integers(0, 2))
+def test_blocks_hold_every_token_of_every_label_once(lengths: list[int], room: int, ends: int) -> None:
+    """In order, no label in two blocks, none wider than the room (or the longest label), and as few as any order-keeping cut."""
+    pieces, start = [], 10
+    for length in lengths:
+        pieces.append(np.arange(start, start + length))
+        start += length
+    suffix = (3,) * ends
+    blocks = label_blocks(pieces, room, suffix, 0)
+    assert blocks.ids[blocks.owners >= 0].tolist() == np.concatenate(pieces).tolist()
+    assert blocks.owners[blocks.owners >= 0].tolist() == np.repeat(np.arange(len(lengths)), lengths).tolist()
+    assert blocks.ids.shape[1] <= max(room, max(lengths) + ends)
+    sets = [set(row[row >= 0].tolist()) for row in blocks.owners]
+    assert all(sets) and sum(map(len, sets)) == len(lengths)
+    fewest, used = 1, 0
+    for length in lengths:
+        fewest, used = (fewest + 1, length) if used + length > max(room - ends, max(lengths)) else (fewest, used + length)
+    assert len(blocks.ids) == fewest
+    assert (blocks.mask.sum(axis=1) == (blocks.owners >= 0).sum(axis=1) + ends).all()
+
+
+def test_where_tokens_do_not_meet_blocks_give_what_one_pass_gives() -> None:
+    torch.manual_seed(0)
+    encoder = WordEncoder(9, 6)
+    whole, several = part(), part(room=3)
+    assert len(whole.ids) == 1 and len(several.ids) == 3
+    cross = CrossAttention(6, 3, "mean")
+    one, many = (some_network(encoder, labels, cross=cross) for labels in (whole, several))
+    many.load_state_dict(one.state_dict())
+    assert torch.allclose(one(*padded()), many(*padded()), atol=1e-6)
+
+
+def test_in_blocks_a_label_is_read_with_its_block_and_a_word_is_the_mean_over_blocks() -> None:
+    torch.manual_seed(0)
+    encoder = BiLSTM(9, 4, 3, 1, 0.0)
+    blocks = part(room=3)
+    ids, mask = padded()
+    words, labels = blocks(encoder, ids, mask)
+    groups = [[0, 1], [2], [3, 4]]
+    alone = [LabelPart(label_blocks([np.array(LABELS[n]) for n in group], 99, (), 0))(encoder, ids, mask) for group in groups]
+    assert torch.allclose(labels, torch.cat([part[1] for part in alone], dim=1), atol=1e-6)
+    mean = torch.stack([part[0] for part in alone]).mean(dim=0)
+    assert torch.allclose(words[mask], mean[mask], atol=1e-6)
+
+
+def test_new_tokens_stand_in_for_the_labels_and_are_learned() -> None:
+    torch.manual_seed(0)
+    encoder = BiLSTM(9, 4, 3, 1, 0.0)
+    labels = LabelPart(label_blocks([np.zeros(1, dtype=np.int64)] * 5, 99, (), 0), embedding=4)
+    ids, mask = padded()
+    _, states = labels(encoder, ids, mask)
+    states.sum().backward()
+    assert labels.new is not None and labels.new.grad is not None and (labels.new.grad.abs().sum(dim=1) > 0).all()
+    with torch.no_grad():
+        row = torch.cat([encoder.token_table()(torch.tensor(DOCUMENTS[0])), labels.new])[None]
+        alone = encoder.read(row, torch.ones(1, row.shape[1], dtype=torch.bool))[0]
+    assert torch.allclose(states[0], alone[len(DOCUMENTS[0]) :], atol=1e-6)
+
+
+# -- equations 1 to 3 --------------------------------------------------------------------------------------------------
+
+
+def omega(cross: CrossAttention, h_d: NDArray[Any], h_y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Eq. 1 and the function of eq. 2, word by word: the weights, and those by each label alone."""
+    m = h_d @ h_y.T  # (words, labels)
+    filters, bias = array(cross.weight)[0, 0], float(array(cross.bias)[0])
+    before = (len(filters) - 1) // 2
+    seen = np.zeros_like(m)
+    for i in range(len(m)):
+        for k, weight in enumerate(filters):
+            if 0 <= i + k - before < len(m):
+                seen[i] += weight * m[i + k - before]
+    fit = np.maximum(0, seen + bias)
+    return np.tanh(fit.max(axis=1)), np.tanh(fit).T
+
+
+@pytest.mark.parametrize("window", [1, 3, 4])
+@pytest.mark.parametrize("aggregate", ["mean", "sum"])
+@pytest.mark.parametrize("extra", [0, 5])
+def test_the_network_is_its_equations(window: int, aggregate: str, extra: int) -> None:
+    """However much is padded: the expected values know of no padding, and of no first or last token."""
+    torch.manual_seed(0)
+    frame = Frame(1, 1)
+    cross, shared = CrossAttention(6, window, aggregate), SharedHead(6, 4, 0.0)
+    network = some_network(BiLSTM(9, 4, 3, 1, 0.0), part(), frame, cross=cross, shared=shared)
+    ids, mask = padded(extra)
+    joint = network.read(ids, mask)
+    found, apart = array(network.classify(joint)), array(network.share(joint, joint.labels))
+    for row, document in enumerate(DOCUMENTS):
+        h_d, h_y = array(joint.words)[row, 1 : max(1, len(document) - 1)], array(joint.labels)[row]
+        weights, each = omega(cross, h_d, h_y) if len(h_d) else (np.zeros(0), np.zeros((5, 0)))
+        if aggregate == "mean":
+            weights, each = (w / np.maximum(w.sum(axis=-1, keepdims=True), 1e-6) for w in (weights, each))
+        c, views = weights @ h_d, each @ h_d
+        assert found[row] == pytest.approx(array(network.output.weight) @ c + array(network.output.bias), abs=1e-4)
+        for label in range(5):
+            d, y = views[label], h_y[label]
+            hidden = array(shared.document.weight) @ d + array(shared.document.bias) + array(shared.label.weight) @ y
+            hidden = np.maximum(0, hidden + array(shared.both.weight) @ (d * y))
+            assert apart[row, label] == pytest.approx(
+                float(array(shared.score.weight)[0] @ hidden + array(shared.score.bias)[0]), abs=1e-4
+            )
+
+
+def test_without_joint_embedding_labels_have_vectors_and_the_encoder_reads_the_text_alone() -> None:
+    torch.manual_seed(0)
+    encoder = BiLSTM(9, 4, 3, 1, 0.0)
+    network = some_network(encoder, None, cross=CrossAttention(6, 3, "mean"))
+    ids, mask = padded()
+    joint = network.read(ids, mask)
+    assert torch.equal(joint.words, encoder(ids, mask)) and network.vectors is not None
+    assert all(torch.equal(joint.labels[row], network.vectors) for row in range(3))
+
+
+def test_without_both_it_is_bert_on_the_first_token() -> None:
+    model = Laco(encoder="words", embedding=6, joint=False, cross=False, dropout=0.0)
+    model.tokens, model.description = model._described(["red green blue cat"])
+    network = model._network(5)
+    assert isinstance(network, LacoNetwork)
+    twin = BertNetwork(model._encoder(), 5, "cls", 0.0)
+    twin.load_state_dict(network.state_dict())  # the same weights, no more and no fewer
+    ids, mask = padded()
+    assert torch.equal(network.eval()(ids % 5, mask), twin.eval()(ids % 5, mask))
+
+
+def test_without_cross_attention_the_first_token_decides() -> None:
+    network = some_network(BiLSTM(9, 4, 3, 1, 0.0), part())
+    joint = network.read(*padded())
+    assert torch.allclose(network(*padded()), network.output(joint.first))
+
+
+# -- equation 7 ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_is_equation_7() -> None:
+    network = lively()
+    ids, mask = padded()
+    targets = torch.tensor([[1.0, 1, 0, 1, 0], [1, 0, 1, 0, 0], [0, 0, 0, 0, 1]])
+    batch = Batch(torch.arange(3), ids, mask, targets)
+    model = Laco(alpha=0.3, shared_weight=0.7)
+    torch.manual_seed(2)
+    found = model._loss(network, batch)
+    joint = network.read(ids, mask)
+    bce = torch.nn.functional.binary_cross_entropy_with_logits
+    torch.manual_seed(2)
+    assert network.pairs is not None and network.condition is not None
+    expected = bce(network.classify(joint), targets) + 0.3 * network.pairs(joint.labels, targets)
+    expected = expected + 0.7 * network.condition(joint.labels, targets)
+    expected = expected + 0.7 * bce(network.share(joint, joint.labels), targets)
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+def test_a_step_never_asks_the_host(folder: Path) -> None:
+    """On the device ``meta`` there are no values: whatever asked for one would raise. So a step can be captured."""
+    bert = Laco(encoder=str(folder))
+    bert.tokens, bert.description = bert._described([])
+    over_bert = some_network(bert._encoder(), part(room=4, suffix=(3,)), Frame(1, 1), cross=CrossAttention(32, 10, "mean"))
+    for network in (lively(room=4), over_bert):
+        network.train().to("meta")
+        ids = torch.zeros(3, 8, dtype=torch.long, device="meta")
+        batch = Batch(ids[:, 0], ids, ids == 0, torch.ones(3, 5, device="meta"))
+        Laco()._loss(network, batch).backward()
+        assert network(ids, ids == 0).shape == (3, 5)
+
+
+# -- the whole model ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"label_text": "new", "auxiliary": "plcp"},
+        {"label_text": "description", "block": 4},
+        {"joint": False, "auxiliary": "clcp", "auxiliary_size": 8, "known": 2},
+        {"auxiliary": "both", "shared": True, "aggregate": "sum", "head_rate": 0.005},
+    ],
+    ids=repr,
+)
+def test_it_learns_and_comes_back_from_its_artefact(options: dict[str, Any], tmp_path: Path) -> None:
+    described = {"animals": "cat dog horse", "boats": "ferry canoe sail", "cities": "paris oslo lima", "drinks": "tea milk juice"}
+    labels = LabelSet(described, descriptions=described)
+    train = toy_corpus(150)
+    train = Corpus.of(train.texts, train.label_lists(), label_set=labels)
+    classifier = Classifier("laco", {**SMALL, **options}).fit(train)
+    test = toy_corpus(80, 2)
+    assert classifier.evaluate(test)["micro_f1"] > 0.9
+    classifier.save(tmp_path)
+    again = Classifier.load(tmp_path)
+    assert (again.scores(test.texts).matrix.data == classifier.scores(test.texts).matrix.data).all()
+
+
+def fitted(folder: Path, **options: Any) -> Laco:
+    """A model over the tiny BERT, which has 64 positions, that learned nothing."""
+    still = {"encoder_rate": 0.0, "head_rate": 0.0, "epochs": 1, "max_steps": 1, "device": "cpu", "precision": "fp32"}
+    corpus = toy_corpus(20, most=60)
+    names = {name: f"{name} of some big red and green old kind" for name in corpus.labels}
+    model = Laco(encoder=str(folder), **{**still, **options})
+    model.fit(Corpus.of(corpus.texts, corpus.label_lists(), label_set=LabelSet(names, descriptions=names)), None, Run())
+    return model
+
+
+@pytest.mark.parametrize(
+    ("options", "blocks", "text"),
+    [
+        ({"max_length": 40, "label_text": "new"}, 1, 40),
+        ({"max_length": 64, "label_text": "new"}, 1, 48),  # the text gives way
+        ({"max_length": 40, "label_text": "description"}, 4, None),
+    ],
+)
+def test_text_and_labels_share_the_encoders_positions(
+    options: dict[str, Any], blocks: int, text: int | None, folder: Path
+) -> None:
+    model = fitted(folder, **options)
+    assert isinstance(model.network, LacoNetwork) and model.network.labels is not None
+    ids, layout = model.network.labels.ids, model._layout()
+    assert layout.max_length + ids.shape[1] <= 64 and layout.max_length <= options["max_length"]
+    assert text is None or layout.max_length == text or layout.max_length + ids.shape[1] == 64
+    assert (len(ids) > 1) == (blocks > 1)
+    assert np.isfinite(model.score(["cat " * 200, ""]).matrix.data).all()
+
+
+def test_a_description_that_no_block_can_hold_is_cut_with_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        model = fitted(folder, label_text="description", block=6)
+    assert "4 labels are read up to 5 tokens" in caplog.text
+    assert isinstance(model.network, LacoNetwork) and model.network.labels is not None
+    assert len(model.network.labels.ids) == 4 and len(model.network.labels.place) == 4
+
+
+def test_the_same_labels_in_more_blocks_cost_more_rows_and_nothing_else(folder: Path) -> None:
+    one, more = fitted(folder, label_text="new"), fitted(folder, label_text="new", block=2)
+    assert isinstance(one.network, LacoNetwork) and isinstance(more.network, LacoNetwork)
+    assert one.network.labels is not None and more.network.labels is not None
+    assert (len(one.network.labels.ids), len(more.network.labels.ids)) == (1, 4)
+    assert {name: w.shape for name, w in one.network.state_dict().items()} == {
+        name: w.shape for name, w in more.network.state_dict().items()
+    }
+
+
+def test_an_export_reads_no_padding_and_uneven_blocks_are_refused(folder: Path, tmp_path: Path) -> None:
+    """Attention in ONNX knows no mask: a single block is trimmed to its labels, which changes no score."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    still = {"epochs": 1, "max_steps": 1, "device": "cpu", "precision": "fp32", "encoder": str(folder), "max_length": 24}
+    classifier = Classifier("laco", still).fit(toy_corpus(20))
+    assert isinstance(classifier.model, Laco) and isinstance(classifier.model.network, LacoNetwork)
+    part_of = classifier.model.network.labels
+    assert part_of is not None and len(part_of.ids) == 1 and not part_of.mask.all(), "or there is nothing to trim"
+    with torch.no_grad():
+        classifier.model.network.encoder.token_table().weight[0] = 40.0  # whoever read padding would say something else
+    classifier.save(tmp_path)
+    texts = toy_corpus(9, 3).texts
+    expected = classifier.scores(texts).matrix.data
+    classifier.model.export(tmp_path / "model")
+    exported = Classifier.load(tmp_path)
+    assert isinstance(exported.model, Laco) and exported.model.exported is not None
+    assert exported.scores(texts).matrix.data == pytest.approx(expected, abs=1e-5)
+    uneven = Classifier("laco", {**still, "block": 8}).fit(toy_corpus(20))
+    uneven.save(tmp_path / "uneven")
+    with pytest.raises(ConfigError, match="blocks of different lengths"):
+        assert isinstance(uneven.model, Laco)
+        uneven.model.export(tmp_path / "uneven" / "model")

@@ -1,0 +1,65 @@
+"""The model xttention: the network against numpy, the paper's sizes, and a corpus that it learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from polytag.classifier import Classifier
+from polytag.models.xttention import Xttention
+from polytag.nn.encoders import BiLSTM, WordEncoder
+from polytag.xmc.match import AttentionMatch
+from test_xbert import FAST, planted, precision
+
+SMALL: dict[str, Any] = {**FAST, "heads": 4, "attention": 16, "dense": 64}
+
+
+def network(heads: int = 3) -> AttentionMatch:
+    torch.manual_seed(1)
+    return AttentionMatch(WordEncoder(12, 5), 4, heads=heads, attention=6, dense=7, dropout=0.5).eval()
+
+
+def test_the_network_is_its_equations() -> None:
+    """A = softmax(W_s2 tanh(W_s1 H)), v = vec(H A^T), a hidden layer with ReLU, and a linear output; padding has no say."""
+    one = network()
+    weights = {name: value.detach().numpy().astype(np.float64) for name, value in one.named_parameters()}
+    ids = torch.tensor([[2, 3, 4, 5], [6, 7, 0, 0]])
+    mask = torch.tensor([[True] * 4, [True, True, False, False]])
+    expected = []
+    for words in ([2, 3, 4, 5], [6, 7]):
+        states = weights["encoder.table.weight"][words].T  # H (hidden, T)
+        fit = weights["second.weight"] @ np.tanh(weights["first.weight"] @ states)  # (r, T)
+        attention = np.exp(fit) / np.exp(fit).sum(axis=1, keepdims=True)
+        views = (states @ attention.T).T.reshape(-1)  # heads one after the other
+        hidden = np.maximum(0, weights["dense.weight"] @ views + weights["dense.bias"])
+        expected.append(weights["output.weight"] @ hidden + weights["output.bias"])
+    assert one(ids, mask).detach().numpy() == pytest.approx(np.array(expected), abs=1e-5)
+    shares = one.attend(one.encoder(ids, mask), mask)
+    assert shares.shape == (2, 3, 4) and torch.allclose(shares.sum(dim=2), torch.ones(2, 3))
+    assert (shares[1, :, 2:] == 0).all()
+
+
+def test_heads_look_at_different_words() -> None:
+    one = network(heads=2)
+    ids, mask = torch.tensor([[2, 3, 4, 5]]), torch.ones(1, 4, dtype=torch.bool)
+    first, second = one.attend(one.encoder(ids, mask), mask)[0]
+    assert not torch.allclose(first, second)
+
+
+def test_the_sizes_are_those_of_the_paper() -> None:
+    model = Xttention()
+    model.description = {"kind": "bilstm", "vocabulary": 10, "embedding": 8, "hidden": model.hidden, "layers": 1, "dropout": 0.0}
+    made = model._network(9)
+    assert isinstance(made, AttentionMatch) and isinstance(made.encoder, BiLSTM)
+    assert made.encoder.hidden == 2 * 512 and made.first.out_features == 350 and made.second.out_features == 30
+    assert made.dense.in_features == 30 * 1024 and made.dense.out_features == 2000 and made.output.in_features == 2000
+
+
+def test_learns_planted_topics() -> None:
+    train, test = planted(600, 0), planted(150, 1)
+    classifier = Classifier("xttention", {**SMALL, "encoder": "bilstm", "hidden": 24, "epochs": 10}).fit(train)
+    assert isinstance(classifier.model, Xttention)
+    assert precision(classifier.model, test) > 0.85
