@@ -20,7 +20,7 @@ from polytag.errors import ConfigError, DataError, NotFittedError
 from polytag.labels import LabelSet
 from polytag.metrics import micro_f1
 from polytag.models.model import MODELS, Model, model_class
-from polytag.recipe import validate_options
+from polytag.options import validate_options
 from polytag.run import Run
 from polytag.scores import Scores
 

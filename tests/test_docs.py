@@ -25,7 +25,7 @@ import pytest
 
 from polytag import datasets
 from polytag.models.model import MODELS, model_class
-from polytag.recipe import describe_options
+from polytag.options import describe_options
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

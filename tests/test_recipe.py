@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from polytag.errors import ConfigError
 from polytag.models.model import MODELS, Model, param
-from polytag.recipe import Recipe, build_model, describe_options, toml_text, validate_options
+from polytag.options import describe_options, validate_options
+from polytag.recipe import Recipe, build_model
+from polytag.toml import toml_text
 
 
 @dataclass

@@ -22,7 +22,8 @@ from polytag.errors import ArtefactError, ConfigError, DataError, NotFittedError
 from polytag.labels import LabelSet
 from polytag.metrics import calibration_error, evaluate
 from polytag.models.model import HeldOut, Model, model_class, model_name
-from polytag.recipe import Recipe, build_model, validate_options
+from polytag.options import validate_options
+from polytag.recipe import Recipe, build_model
 from polytag.run import Run
 from polytag.scores import Scores
 

@@ -11,7 +11,7 @@ import numpy as np
 from polytag.artefact import artefact_folder, artefact_info
 from polytag.classifier import Classifier
 from polytag.models.model import model_class
-from polytag.recipe import describe_options
+from polytag.options import describe_options
 
 
 def describe_run(run: str | Path) -> dict[str, Any]:

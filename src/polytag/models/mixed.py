@@ -24,7 +24,8 @@ from polytag.labels import LabelSet
 from polytag.models.linear_model import LinearModel
 from polytag.models.mixing import aligned, candidates_of, columns_of, even_weights, fit_weights, mix, on_valid
 from polytag.models.model import MODELS, HeldOut, Model, Read, State, model_class, model_name, param, suggestion
-from polytag.recipe import Recipe, validate_options
+from polytag.options import validate_options
+from polytag.recipe import Recipe
 from polytag.scores import Scores
 
 if TYPE_CHECKING:
