@@ -12,6 +12,71 @@ from polytag.linear.simd import WIDTH, add_to_block, row_times_block
 REST = 0.1  # a step below this share of the tolerance is not worth making
 
 
+# The pieces of ``solve_block`` are put into it where they are called, so that they take no time of their own.
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _next_random(state: Any) -> Any:
+    """The next state of an xorshift generator."""
+    state ^= state << np.uint64(13)
+    state ^= state >> np.uint64(7)
+    return state ^ (state << np.uint64(17))
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _add_links(margin: Any, links: Any, signs: Any, i: int) -> None:
+    """Let every true label of document i add its links to the margins of the labels after it."""
+    for q in range(WIDTH):
+        if signs[i, q] > 0:
+            for j in range(q + 1, WIDTH):
+                margin[j] += links[q, j]
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _move_links(links: Any, step: Any, signs: Any, i: int) -> None:
+    """Move the links from the true labels of document i to the labels after them."""
+    for q in range(WIDTH):
+        if signs[i, q] > 0:
+            for j in range(q + 1, WIDTH):
+                links[q, j] += step[j]
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _look(
+    i: int, margin: Any, signs: Any, alpha: Any, inverse: Any, square: Any, chained: bool,
+    high: Any, low: Any, fresh: Any, step: Any,
+) -> Any:  # fmt: skip
+    """What document i would do to every label: its new alpha into ``fresh``, the move of the weights into ``step``.
+
+    ``high`` and ``low`` take in the projected gradients. Returns the largest of these, regardless of its sign. In a chain, a true
+    label lengthens the document for the labels after it.
+    """
+    change = np.float32(0.0)
+    for j in range(WIDTH):
+        a = alpha[i, j]
+        sign = signs[i, j]
+        slack = inverse[1, j] if sign > 0 else inverse[0, j]
+        gradient = sign * margin[j] - np.float32(1.0) + slack * a
+        projected = gradient if a > 0 else min(gradient, np.float32(0.0))
+        high[j] = max(high[j], projected)
+        low[j] = min(low[j], projected)
+        change = max(change, abs(projected))
+        fresh[j] = max(a - gradient / (square + slack), np.float32(0.0))
+        if chained and sign > 0:
+            square += np.float32(1.0)
+        step[j] = (fresh[j] - a) * sign
+    return change
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _widest(high: Any, low: Any) -> Any:
+    """The largest distance between the projected gradients of one label."""
+    worst = np.float32(0.0)
+    for j in range(WIDTH):
+        worst = max(worst, high[j] - low[j])
+    return worst
+
+
 @njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
 def solve_block(
     indptr: Any, indices: Any, data: Any, ends: Any, squares: Any, rows: Any, signs: Any,
@@ -29,76 +94,43 @@ def solve_block(
     """
     active = rows.copy()
     size = len(active)
-    high = np.empty(WIDTH, dtype=np.float32)
-    low = np.empty(WIDTH, dtype=np.float32)
-    margin = np.empty(WIDTH, dtype=np.float32)
-    fresh = np.empty(WIDTH, dtype=np.float32)
-    step = np.empty(WIDTH, dtype=np.float32)
+    high, low = np.empty(WIDTH, dtype=np.float32), np.empty(WIDTH, dtype=np.float32)
+    margin, fresh, step = np.empty(WIDTH, np.float32), np.empty(WIDTH, np.float32), np.empty(WIDTH, np.float32)
     state = np.uint64(seed) * np.uint64(2685821657736338717) + np.uint64(88172645463325252)
     negligible = np.float32(REST * tolerance)
     chained = links.shape[0] > 0
-    passes = 0
-    while passes < max_passes:
-        passes += 1
+    for passes in range(1, max_passes + 1):
         for j in range(WIDTH):
-            high[j] = -np.inf
-            low[j] = np.inf
+            high[j], low[j] = -np.inf, np.inf
         complete = size == len(active)
         at = 0
         while at < size:
-            state ^= state << np.uint64(13)
-            state ^= state >> np.uint64(7)
-            state ^= state << np.uint64(17)
+            state = _next_random(state)
             other = at + np.int64(state % np.uint64(size - at))
             i = active[other]
-            active[other] = active[at]
-            active[at] = i
+            active[other], active[at] = active[at], i
             for j in range(WIDTH):
                 margin[j] = bias[j]
             row_times_block(margin, weights, indices, data, indptr[i], ends[i])
             if chained:
-                for q in range(WIDTH):
-                    if signs[i, q] > 0:
-                        for j in range(q + 1, WIDTH):
-                            margin[j] += links[q, j]
-            square = squares[i]
-            change = np.float32(0.0)
-            for j in range(WIDTH):
-                a = alpha[i, j]
-                sign = signs[i, j]
-                slack = inverse[1, j] if sign > 0 else inverse[0, j]
-                gradient = sign * margin[j] - np.float32(1.0) + slack * a
-                projected = gradient if a > 0 else min(gradient, np.float32(0.0))
-                high[j] = max(high[j], projected)
-                low[j] = min(low[j], projected)
-                change = max(change, abs(projected))
-                fresh[j] = max(a - gradient / (square + slack), np.float32(0.0))
-                if chained and sign > 0:
-                    square += np.float32(1.0)
-                step[j] = (fresh[j] - a) * sign
-            if change > negligible:
+                _add_links(margin, links, signs, i)
+            if _look(i, margin, signs, alpha, inverse, squares[i], chained, high, low, fresh, step) > negligible:
                 for j in range(WIDTH):
                     bias[j] += step[j]
                     alpha[i, j] = fresh[j]
                 add_to_block(weights, step, indices, data, indptr[i], ends[i])
                 if chained:
-                    for q in range(WIDTH):
-                        if signs[i, q] > 0:
-                            for j in range(q + 1, WIDTH):
-                                links[q, j] += step[j]
+                    _move_links(links, step, signs, i)
                 at += 1
             else:  # rests until the next complete pass
                 size -= 1
-                active[at] = active[size]
-                active[size] = i
-        worst = np.float32(0.0)
-        for j in range(WIDTH):
-            worst = max(worst, high[j] - low[j])
+                active[at], active[size] = active[size], i
+        worst = _widest(high, low)
         if complete and worst <= tolerance:
-            break
+            return passes
         if worst <= tolerance or size == 0:
             size = len(active)
-    return passes
+    return max_passes
 
 
 @njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
