@@ -11,9 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import re
-import subprocess
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,9 +25,9 @@ from scipy.sparse import csr_array
 from peers.environments import python_of
 from peers.features import WORD, Problem, Task, build, read_split, save_problem
 from peers.report import machine
+from peers.running import add_data_argument, run_worker, save
 
 HERE = Path(__file__).resolve().parent
-THREAD_VARIABLES = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA", "RAYON")
 KS = (1, 3, 5)
 MARGIN = 0.003  # how much lower a precision may be and still count as not below
 
@@ -101,19 +99,11 @@ def worst_difference(ours: np.ndarray, theirs: np.ndarray, k: int, draws: int = 
     return float(np.quantile(means, 0.05))
 
 
-def run_worker(row: Row, problem: Path, out: Path, options: argparse.Namespace) -> dict[str, Any]:
+def report_of(row: Row, problem: Path, out: Path, options: argparse.Namespace) -> dict[str, Any]:
     """One method in its own process and environment: its report; the labels lie in the folder."""
-    python = python_of(row.peer, HERE.parent / ".venvs")
-    command = [str(python), "-m", "peers.ranking", "--peer", row.peer, "--variant", row.variant, "--problem", str(problem)]
-    command += ["--out", str(out), "--repeat", str(options.repeat), "--threads", str(options.threads)]
-    environment = os.environ | {f"{name}_NUM_THREADS": str(options.threads) for name in THREAD_VARIABLES}
-    environment["POLYTAG_THREADS"] = str(options.threads)
-    done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return {"error": last.replace(str(HERE.parent), ".")[:200]}  # the results name no folder of this machine
-    report: dict[str, Any] = json.loads((out / "report.json").read_text(encoding="utf-8"))
-    return report
+    worker = ["peers.ranking", "--peer", row.peer, "--variant", row.variant, "--problem", str(problem)]
+    worker += ["--repeat", str(options.repeat)]
+    return run_worker(python_of(row.peer, HERE.parent / ".venvs"), worker, out, options.threads)
 
 
 def benchmark(options: argparse.Namespace, console: Console) -> dict[str, Any]:
@@ -133,7 +123,7 @@ def benchmark(options: argparse.Namespace, console: Console) -> dict[str, Any]:
             for row in rows:
                 console.print(f"{corpus}: {row.name}")
                 about = {"corpus": corpus, "name": row.name, "peer": row.peer}
-                report = run_worker(row, problem, Path(folder), options)
+                report = report_of(row, problem, Path(folder), options)
                 if "error" not in report:
                     labels = np.load(Path(folder) / "labels.npy")
                     labels = np.where(labels >= 0, task.label_numbers[labels], -1)
@@ -165,12 +155,6 @@ def compared(corpus: str, found: dict[str, np.ndarray], rows: list[dict[str, Any
     return lines
 
 
-def save(results: dict[str, Any], path: Path) -> None:
-    """Write what there is so far: a run that is stopped loses only its last row."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-
-
 def table(results: dict[str, Any], corpus: str) -> str:
     """The rows of one corpus as Markdown."""
     n = results["corpora"][corpus]["test_documents"]
@@ -190,8 +174,7 @@ def table(results: dict[str, Any], corpus: str) -> str:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    default = os.environ.get("POLYTAG_DATA", str(HERE.parent.parent / "shared" / "data"))
-    parser.add_argument("--data", type=Path, default=Path(default), help="folder with one folder per corpus (or POLYTAG_DATA)")
+    add_data_argument(parser)
     parser.add_argument("--corpora", default="debdeps")
     parser.add_argument("--split", default="valid", choices=("test", "valid"), help="valid while developing")
     parser.add_argument("--peers", default=",".join(dict.fromkeys(row.peer for row in ROWS)))

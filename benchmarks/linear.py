@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import re
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +17,9 @@ from peers.environments import python_of
 from peers.evaluate import evaluate, label_sets
 from peers.features import Task, build, save_problem
 from peers.report import machine, markdown, render
+from peers.running import add_data_argument, run_worker, save
 
 HERE = Path(__file__).resolve().parent
-THREAD_VARIABLES = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA", "RAYON")
 
 
 @dataclass(frozen=True)
@@ -63,10 +60,9 @@ def measure(row: Row, corpus: str, task: Task, problem: Path, options: argparse.
     """Run one worker in its own process and environment, and evaluate the label sets that it decided on."""
     about = {"corpus": corpus, "name": row.name, "peer": row.peer, "variant": row.variant, "kind": row.kind}
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            report = run_worker(row, problem, Path(folder), options)
-        except RuntimeError as error:
-            return {**about, "error": str(error)}
+        report = report_of(row, problem, Path(folder), options)
+        if "error" in report:
+            return {**about, **report}
         for decision in ("own", "tuned"):
             with np.load(Path(folder) / f"{decision}.npz", allow_pickle=False) as sets:
                 predicted = label_sets(sets["indices"], sets["indptr"], task.label_numbers, task.truth.shape[1])
@@ -74,21 +70,11 @@ def measure(row: Row, corpus: str, task: Task, problem: Path, options: argparse.
     return {**about, **report}
 
 
-def run_worker(row: Row, problem: Path, out: Path, options: argparse.Namespace) -> dict[str, Any]:
+def report_of(row: Row, problem: Path, out: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The worker's own report: times, threshold, versions."""
-    python = python_of(row.environment or row.peer, HERE.parent / ".venvs")
-    repeat = 1 if row.slow else options.repeat
-    command = [str(python), "-m", f"peers.{row.peer}_worker", "--variant", row.variant, "--problem", str(problem)]
-    command += ["--out", str(out), "--repeat", str(repeat), "--threads", str(options.threads)]
-    environment = os.environ | {f"{name}_NUM_THREADS": str(options.threads) for name in THREAD_VARIABLES}
-    environment["POLYTAG_THREADS"] = str(options.threads)
-    environment["NUMBA_CACHE_DIR"] = str(out / "numba")  # empty, so that the time of compiling is the time of a first run
-    done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RuntimeError(last.replace(str(HERE.parent), ".")[:200])  # the results name no folder of this machine
-    report: dict[str, Any] = json.loads((out / "report.json").read_text(encoding="utf-8"))
-    return report
+    worker = [f"peers.{row.peer}_worker", "--variant", row.variant, "--problem", str(problem)]
+    worker += ["--repeat", str(1 if row.slow else options.repeat)]
+    return run_worker(python_of(row.environment or row.peer, HERE.parent / ".venvs"), worker, out, options.threads, fresh=True)
 
 
 def chosen_rows(options: argparse.Namespace) -> list[Row]:
@@ -117,12 +103,6 @@ def benchmark(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     return results
 
 
-def save(results: dict[str, Any], path: Path) -> None:
-    """Write what there is so far: a run that is stopped loses only its last row."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-
-
 def command_of(options: argparse.Namespace) -> str:
     """The command that makes these results, without the folder of the data."""
     words = ["python benchmarks/linear.py", "--corpora", options.corpora]
@@ -137,8 +117,7 @@ def command_of(options: argparse.Namespace) -> str:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    default = os.environ.get("POLYTAG_DATA", str(HERE.parent.parent / "shared" / "data"))
-    parser.add_argument("--data", type=Path, default=Path(default), help="folder with one folder per corpus (or POLYTAG_DATA)")
+    add_data_argument(parser)
     parser.add_argument("--corpora", default="reuters,debtags")
     parser.add_argument("--peers", default=ALL_PEERS)
     parser.add_argument("--rows", default="", help="only rows whose name matches this regular expression")
