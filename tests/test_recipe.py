@@ -289,3 +289,22 @@ def test_options_describe_themselves() -> None:
     assert [name for name in described if name in Toy.__annotations__] == own and "seed" in described
     assert described["loss"] == ("loss", "text", "hinge", "loss", ("hinge", "logistic"))
     assert described["limit"].type == "a whole number or none" and described["grid"].default == [0.5, 1.0]
+
+
+def test_a_class_that_only_gives_another_default_keeps_what_its_base_says_about_a_setting() -> None:
+    @dataclass
+    class Patient(Toy):
+        """The same, with other defaults."""
+
+        epochs: int = 50
+        loss: str = "logistic"
+
+    toy, patient = ({option.name: option for option in describe_options(cls)} for cls in (Toy, Patient))
+    assert patient["epochs"] == toy["epochs"]._replace(default=50) and patient["loss"] == toy["loss"]._replace(default="logistic")
+    assert {name: patient[name] for name in toy if name not in ("epochs", "loss")} == {
+        name: option for name, option in toy.items() if name not in ("epochs", "loss")
+    }
+    assert Patient().epochs == 50
+    for wrong in ({"epochs": 101}, {"loss": "none"}):
+        with pytest.raises(ConfigError, match="but it must be"):
+            validate_options(Patient, wrong)

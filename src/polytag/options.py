@@ -79,10 +79,17 @@ def declared(cls: type[Any]) -> dict[str, Declared]:
     for f in dataclasses.fields(cls):
         if f.init:
             default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-            help, choices = f.metadata.get("help", ""), tuple(f.metadata.get("choices", ()))
-            limits = f.metadata.get("minimum"), f.metadata.get("maximum")
+            said = _said_about(cls, f.name)
+            help, choices = said.get("help", ""), tuple(said.get("choices", ()))
+            limits = said.get("minimum"), said.get("maximum")
             found[f.name] = Declared(f.name, hints[f.name], default, help, choices, *limits)
     return found
+
+
+def _said_about(cls: type[Any], name: str) -> Mapping[str, Any]:
+    """What ``param`` said about a field; a class that only gives another default leaves that to its base."""
+    fields = (vars(base).get("__dataclass_fields__", {}).get(name) for base in cls.__mro__)
+    return next((f.metadata for f in fields if f is not None and f.metadata), {})
 
 
 def title(cls: type[Any]) -> str:

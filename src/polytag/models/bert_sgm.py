@@ -17,19 +17,15 @@ class BertSgm(Sgm):
     on the label before it, as SGM does and algorithm 1 does not.
     """
 
-    encoder: str = param("minilm", "minilm (packaged), bilstm, words, or a Hugging Face id or folder")
-    max_length: int = param(320, "most tokens read at once", minimum=4)
-    encoder_rate: float = param(1e-4, "learning rate of the encoder's top layer", minimum=0)
-    head_rate: float = param(1e-3, "learning rate of everything else", minimum=0)
-    batch_size: int = param(32, "documents of one batch", minimum=1)
-    epochs: int = param(15, "times that every document is seen", minimum=1)
-    dropout: float = param(0.1, "dropout in the decoder", minimum=0, maximum=0.95)
-    decoder_size: int = param(0, "size of the decoder's LSTM; 0: that of the encoder's states", minimum=0)
+    encoder: str = "minilm"
+    max_length: int = 320
+    encoder_rate: float = 1e-4
+    head_rate: float = 1e-3
+    batch_size: int = 32
+    epochs: int = 15
+    dropout: float = 0.1
+    decoder_size: int = 0
     attention: str = param("dot", "dot product, or additive (SGM's eq. 4)", choices=decoders.ATTENTIONS)
-    query: str = param("old", "which state of the decoder attends: the new one, or the one before", choices=decoders.QUERIES)
-    first_state: str = param(
-        "cls", "the decoder starts from the first token, both directions' last outputs, the mean", choices=decoders.FIRST_STATES
-    )
-    global_embedding: str = param(
-        "none", "the last step's whole distribution as input, by a gate or a share", choices=decoders.GLOBAL_EMBEDDINGS
-    )
+    query: str = "old"
+    first_state: str = "cls"
+    global_embedding: str = "none"

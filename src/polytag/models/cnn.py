@@ -67,11 +67,11 @@ class TwoLayerNetwork(nn.Module):
 class Cnn(NeuralModel):
     """Convolution filters over word embeddings, the largest value of each over the text, and one sigmoid output per label."""
 
-    encoder: str = param("words", "words, bilstm, minilm (packaged), or a Hugging Face id or folder")
-    max_length: int = param(500, "most tokens read at once", minimum=4)
-    encoder_rate: float = param(1e-3, "learning rate of the encoder's top layer", minimum=0)
-    epochs: int = param(12, "times that every document is seen", minimum=1)
-    dropout: float = param(0.5, "dropout before the output", minimum=0, maximum=0.95)
+    encoder: str = "words"
+    max_length: int = 500
+    encoder_rate: float = 1e-3
+    epochs: int = 12
+    dropout: float = 0.5
     widths: tuple[int, ...] = param((3, 4, 5), "widths of the filters, in words", minimum=1)
     filters: int = param(256, "filters of each width", minimum=1)
     convolutions: int = param(1, "1 for Kim's network, 2 for the two-layer one (which uses the first width)", choices=(1, 2))

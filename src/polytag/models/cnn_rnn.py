@@ -113,10 +113,10 @@ class CnnRnnDecoder(Decoder):
 class CnnRnn(SequenceModel):
     """Convolution filters make one vector of the text; an LSTM generates the labels from it, frequent ones first."""
 
-    encoder: str = param("words", "words, bilstm, minilm (packaged), or a Hugging Face id or folder")
-    max_length: int = param(500, "most tokens read at once", minimum=4)
-    encoder_rate: float = param(1e-3, "learning rate of the encoder's top layer", minimum=0)
-    epochs: int = param(12, "times that every document is seen", minimum=1)
+    encoder: str = "words"
+    max_length: int = 500
+    encoder_rate: float = 1e-3
+    epochs: int = 12
     dropout: float = param(0.3, "dropout on the text's vector, the labels and before the output", minimum=0, maximum=0.95)
     widths: tuple[int, ...] = param((3, 4, 5), "widths of the filters, in words", minimum=1)
     filters: int = param(256, "filters of each width", minimum=1)

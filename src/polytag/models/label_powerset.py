@@ -48,7 +48,7 @@ class LabelPowerset(TfidfModel):
     ngrams: list[int] = param(
         [1], "longest run of words that is a feature; several are compared on held-out documents", minimum=1, maximum=5
     )
-    balance: float = param(0.0, "weight of positives: (negatives / positives) to this power; 1 balanced", minimum=0, maximum=1)
+    balance: float = 0.0
 
     def _train(self, problem: Problem, strengths: Sequence[float], rows: NDArray[Any] | None) -> list[Powerset]:
         used = np.arange(problem.truth.shape[0]) if rows is None else rows

@@ -61,11 +61,11 @@ class Leam(NeuralModel):
     A label's own embedding should be classified as that label; ``anchor`` weighs this second loss.
     """
 
-    encoder: str = param("words", "words, bilstm, minilm (packaged), or a Hugging Face id or folder")
-    max_length: int = param(500, "most tokens read at once", minimum=4)
-    encoder_rate: float = param(1e-3, "learning rate of the encoder's top layer", minimum=0)
-    epochs: int = param(15, "times that every document is seen", minimum=1)
-    dropout: float = param(0.5, "dropout before the output", minimum=0, maximum=0.95)
+    encoder: str = "words"
+    max_length: int = 500
+    encoder_rate: float = 1e-3
+    epochs: int = 15
+    dropout: float = 0.5
     window: int = param(5, "words on either side that are looked at together", minimum=0)
     anchor: float = param(0.1, "weight of the loss on the labels' own embeddings", minimum=0)
 

@@ -67,12 +67,12 @@ class LsanNetwork(nn.Module):
 class Lsan(NeuralModel):
     """Label-specific attention: self-attention and label attention over the words, fused label by label."""
 
-    encoder: str = param("bilstm", "bilstm, words, minilm (packaged), or a Hugging Face id or folder")
-    max_length: int = param(500, "most tokens read at once", minimum=4)
-    layers: int = param(1, "layers of the BiLSTM", minimum=1, maximum=8)
-    encoder_rate: float = param(1e-3, "learning rate of the encoder's top layer", minimum=0)
-    epochs: int = param(12, "times that every document is seen", minimum=1)
-    dropout: float = param(0.3, "dropout before the output", minimum=0, maximum=0.95)
+    encoder: str = "bilstm"
+    max_length: int = 500
+    layers: int = 1
+    encoder_rate: float = 1e-3
+    epochs: int = 12
+    dropout: float = 0.3
     attention: int = param(200, "size of the self-attention's hidden layer", minimum=1)
     dense: int = param(256, "size of the layer before the output", minimum=1)
 

@@ -19,8 +19,8 @@ class Seq2Seq(SequenceModel):
     learned from the documents alone, has few.
     """
 
-    epochs: int = param(12, "times that every document is seen", minimum=1)
-    head_rate: float = param(3e-4, "learning rate of everything else", minimum=0)
+    epochs: int = 12
+    head_rate: float = 3e-4
     dropout: float = param(0.1, "dropout in the decoder", minimum=0, maximum=0.95)
     decoder_size: int = param(0, "size of the decoder's states; 0: that of the encoder's", minimum=0)
     decoder_layers: int = param(2, "layers of the decoder", minimum=1, maximum=24)

@@ -20,12 +20,12 @@ class Sgm(SequenceModel):
     ``global_embedding=fixed`` with ``proportion``.
     """
 
-    encoder: str = param("bilstm", "bilstm, words, minilm (packaged), or a Hugging Face id or folder")
-    max_length: int = param(500, "most tokens read at once", minimum=4)
-    encoder_rate: float = param(3e-3, "learning rate of the encoder's top layer", minimum=0)
-    head_rate: float = param(3e-3, "learning rate of everything else", minimum=0)
-    batch_size: int = param(64, "documents of one batch", minimum=1)
-    epochs: int = param(20, "times that every document is seen", minimum=1)
+    encoder: str = "bilstm"
+    max_length: int = 500
+    encoder_rate: float = 3e-3
+    head_rate: float = 3e-3
+    batch_size: int = 64
+    epochs: int = 20
     dropout: float = param(0.3, "dropout in the decoder", minimum=0, maximum=0.95)
     decoder_size: int = param(512, "size of the decoder's LSTM; 0: that of the encoder's states", minimum=0)
     decoder_layers: int = param(1, "layers of the decoder's LSTM", minimum=1, maximum=8)
