@@ -11,9 +11,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polytag.cli_data import data_app
+from polytag.cli_options import (
+    BadOption,
+    ClosedOption,
+    FormatOption,
+    JsonOption,
+    LabelColumnOption,
+    LabelsOption,
+    ModelOption,
+    OptimiseOption,
+    RunArgument,
+    SeedOption,
+    SeparatorOption,
+    SetOption,
+    TextOption,
+    ValidOption,
+    read_options,
+)
 
 if TYPE_CHECKING:
-    from polytag.formats import ReadOptions
     from polytag.recipe import Recipe
 
 app = typer.Typer(
@@ -25,24 +41,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data_app, name="data", help="Look at data, build it, get it.")
-
-FormatOption = Annotated[
-    str | None,
-    typer.Option("--format", help="jsonl, csv, tsv, parquet, fasttext, libmultilabel, libsvm or text; detected otherwise"),
-]
-TextOption = Annotated[str | None, typer.Option("--text", help="text columns, joined: title,body")]
-LabelColumnOption = Annotated[str | None, typer.Option("--label-column", help="column with the labels")]
-SeparatorOption = Annotated[str | None, typer.Option("--separator", help="what stands between the labels of a cell")]
-BadOption = Annotated[str, typer.Option("--on-bad", help="a bad line is fatal (fail) or skipped and counted (skip)")]
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
-LabelsOption = Annotated[Path | None, typer.Option("--labels", help="label file: names, descriptions, parents")]
-ValidOption = Annotated[Path | None, typer.Option("--valid", help="validation documents")]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", help="a setting of the model, as in c=2; `polytag info MODEL` lists them")
-]
-OptimiseOption = Annotated[str | None, typer.Option("--optimise", help="micro_f1 (default), macro_f1 or subset_accuracy")]
-SeedOption = Annotated[int | None, typer.Option("--seed", help="same seed, same machine: same scores [default: 0]")]
-ClosedOption = Annotated[bool | None, typer.Option("--closed/--open", help="predict the ancestors of every label too")]
 
 
 @app.callback(invoke_without_command=True)
@@ -59,14 +57,6 @@ def polytag(
 
         typer.echo(polytag_version())
         raise typer.Exit
-
-
-def _read_options(
-    format: str | None, text: str | None, label_column: str | None, separator: str | None, on_bad: str
-) -> ReadOptions:
-    from polytag.formats import ReadOptions
-
-    return ReadOptions(format=format, text=text or (), labels=label_column, separator=separator, on_bad=on_bad)  # type: ignore[arg-type]
 
 
 def _recipe(
@@ -90,7 +80,7 @@ def train(
     out: Annotated[Path, typer.Option("--out", help="folder of the run; the artefact is its folder model/")] = Path("run"),
     valid: ValidOption = None,
     labels: LabelsOption = None,
-    model: Annotated[str | None, typer.Option("--model", help="name of the model [default: br]")] = None,
+    model: ModelOption = None,
     recipe: Annotated[Path | None, typer.Option("--recipe", help="TOML file with the settings, as every run leaves one")] = None,
     settings: SetOption = None,
     seed: SeedOption = None,
@@ -112,7 +102,7 @@ def train(
 
     if not first_process():  # of several processes one speaks
         logging.getLogger().setLevel(logging.WARNING)
-    options = _read_options(format, text, label_column, separator, on_bad)
+    options = read_options(format, text, label_column, separator, on_bad)
     earlier = Classifier.load(start) if start else None
     keys = {"seed": seed, "optimise": optimise, "closed": closed}
     told = _recipe(recipe, model, settings, keys, earlier.recipe if earlier else None)
@@ -130,7 +120,7 @@ def train(
 
 @app.command()
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run, or its model folder")],
+    run: RunArgument,
     test: Annotated[Path, typer.Argument(metavar="TEST", help="labelled documents")],
     json: JsonOption = False,
     format: FormatOption = None,
@@ -142,21 +132,17 @@ def evaluate(
     """Measure a trained model on labelled documents."""
     from polytag.classifier import Classifier
     from polytag.corpus import Corpus
-    from polytag.tables import as_json, metrics_table, show
+    from polytag.tables import metrics_table, tell
 
     classifier = Classifier.load(run)
-    options = classifier.reading(_read_options(format, text, label_column, separator, on_bad))
+    options = classifier.reading(read_options(format, text, label_column, separator, on_bad))
     corpus = Corpus.read(test, labels=classifier.labels, options=options)
-    found = classifier.evaluate(corpus)
-    if json:
-        typer.echo(as_json(found))
-    else:
-        show(metrics_table(found))
+    tell(classifier.evaluate(corpus), metrics_table, json)
 
 
 @app.command()
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run, or its model folder")],
+    run: RunArgument,
     documents: Annotated[Path, typer.Argument(metavar="IN", help="documents to label; - for standard input")],
     out: Annotated[Path, typer.Option("--out", help="where to write JSON lines; - for standard output")] = Path("-"),
     top: Annotated[int | None, typer.Option("--top", help="that many best labels instead of the decided ones", min=1)] = None,
@@ -168,7 +154,7 @@ def predict(
     from polytag.predicting import predict_file
 
     try:
-        counts = predict_file(run, documents, out, top=top, options=_read_options(format, text, None, None, on_bad))
+        counts = predict_file(run, documents, out, top=top, options=read_options(format, text, None, None, on_bad))
     except BrokenPipeError:  # the reader of our output went away, as `head` does; what is still buffered goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit from None
@@ -197,19 +183,15 @@ def compare(
     """Train several models on one corpus and print one table."""
     from polytag.comparing import compare_models
     from polytag.errors import ConfigError
-    from polytag.tables import as_json, comparison_table, show
+    from polytag.tables import comparison_table, tell
     from polytag.training import DataPlan
 
     keys = {"seed": seed, "optimise": optimise}
     recipes = [_recipe(None, name.strip(), settings, keys) for name in models.split(",") if name.strip()]
     if not recipes:
         raise ConfigError("there is no model to compare; name some, as in --models br,cc,lp")
-    plan = DataPlan.of(recipes[0], corpus, valid, labels, _read_options(format, text, label_column, separator, on_bad))
-    rows = compare_models(recipes, plan, test, out)
-    if json:
-        typer.echo(as_json(rows))
-    else:
-        show(comparison_table(rows))
+    plan = DataPlan.of(recipes[0], corpus, valid, labels, read_options(format, text, label_column, separator, on_bad))
+    tell(compare_models(recipes, plan, test, out), comparison_table, json)
 
 
 @app.command()
@@ -220,7 +202,7 @@ def tune(
     out: Annotated[Path, typer.Option("--out", help="folder of the search; the best model is its folder model/")] = Path("run"),
     valid: ValidOption = None,
     labels: LabelsOption = None,
-    model: Annotated[str | None, typer.Option("--model", help="name of the model [default: br]")] = None,
+    model: ModelOption = None,
     recipe: Annotated[Path | None, typer.Option("--recipe", help="TOML file with the settings, and ranges under [tune]")] = None,
     ranges: Annotated[list[str] | None, typer.Option("--range", help="a range to search, as in 'epochs={low=3,high=9}'")] = None,
     trials: Annotated[int | None, typer.Option("--trials", help="how many settings to try [default: 20]", min=1)] = None,
@@ -245,7 +227,7 @@ def tune(
         corpus, recipe = None, corpus
     told = _recipe(recipe, model, settings, {"seed": seed, "optimise": optimise, "closed": closed})
     told = with_search(told, ranges or [], settings or [], trials)
-    plan = DataPlan.of(told, corpus, valid, labels, _read_options(format, text, label_column, separator, on_bad))
+    plan = DataPlan.of(told, corpus, valid, labels, read_options(format, text, label_column, separator, on_bad))
     made = tune_run(told, plan, out, resume=resume)
     if json:
         typer.echo(as_json(as_record(made, told.optimise)))
@@ -262,19 +244,17 @@ def info(
     """Say what a trained model is, or which settings a model has."""
     from polytag.inspecting import describe_model, describe_run
     from polytag.models.model import MODELS
-    from polytag.tables import as_json, model_table, run_table, show
+    from polytag.tables import model_table, run_table, tell
 
     if run in MODELS and not Path(run).exists():
-        described = describe_model(run)
-        typer.echo(as_json(described)) if json else show(model_table(described))
-        return
-    found = describe_run(run)
-    typer.echo(as_json(found)) if json else show(run_table(found))
+        tell(describe_model(run), model_table, json)
+    else:
+        tell(describe_run(run), run_table, json)
 
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run, or its model folder")],
+    run: RunArgument,
     onnx: Annotated[bool, typer.Option("--onnx", help="for ONNX Runtime, which predicts faster on a CPU")] = False,
     int8: Annotated[bool, typer.Option("--int8", help="matrix products in 8 bits: faster still, a little coarser")] = False,
 ) -> None:

@@ -7,36 +7,44 @@ from typing import Annotated
 
 import typer
 
+from polytag.cli_options import (
+    BadOption,
+    FormatOption,
+    JsonOption,
+    LabelColumnOption,
+    LabelsOption,
+    SeparatorOption,
+    TextOption,
+    ValidOption,
+    read_options,
+)
+
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
 @data_app.command()
 def describe(
     train: Annotated[Path, typer.Argument(metavar="TRAIN", help="documents; the other splits are compared with them")],
-    valid: Annotated[Path | None, typer.Option("--valid", help="validation documents")] = None,
+    valid: ValidOption = None,
     test: Annotated[Path | None, typer.Option("--test", help="test documents")] = None,
-    labels: Annotated[Path | None, typer.Option("--labels", help="label file: names, descriptions, parents")] = None,
-    json: Annotated[bool, typer.Option("--json", help="print JSON, for scripts")] = False,
-    format: Annotated[str | None, typer.Option("--format", help="format of the files; detected otherwise")] = None,
-    text: Annotated[str | None, typer.Option("--text", help="text columns, joined: title,body")] = None,
-    label_column: Annotated[str | None, typer.Option("--label-column", help="column with the labels")] = None,
-    separator: Annotated[str | None, typer.Option("--separator", help="what stands between the labels of a cell")] = None,
-    on_bad: Annotated[str, typer.Option("--on-bad", help="a bad line is fatal (fail) or skipped and counted (skip)")] = "fail",
+    labels: LabelsOption = None,
+    json: JsonOption = False,
+    format: FormatOption = None,
+    text: TextOption = None,
+    label_column: LabelColumnOption = None,
+    separator: SeparatorOption = None,
+    on_bad: BadOption = "fail",
 ) -> None:
     """Say what a person wants to know first about a corpus."""
     from polytag.corpus import Corpus
     from polytag.describe import describe as described
     from polytag.describe import render
-    from polytag.formats import ReadOptions
-    from polytag.tables import as_json, show
+    from polytag.tables import tell
 
-    options = ReadOptions(format=format, text=text or (), labels=label_column, separator=separator, on_bad=on_bad)  # type: ignore[arg-type]
+    options = read_options(format, text, label_column, separator, on_bad)
     files = {"train": train, "valid": valid, "test": test}
-    found = described({name: Corpus.read(path, labels=labels, options=options) for name, path in files.items() if path})
-    if json:
-        typer.echo(as_json(found))
-    else:
-        show(render(found))
+    corpora = {name: Corpus.read(path, labels=labels, options=options) for name, path in files.items() if path}
+    tell(described(corpora), render, json)
 
 
 @data_app.command()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
+import typer
 from rich.console import Console, RenderableType
 from rich.table import Table
 
+Found = TypeVar("Found")
 _COMPARED = ("micro_f1", "macro_f1", "subset_accuracy", "hamming_loss", "p@1", "p@3", "p@5")
 _LESS_IS_BETTER = {"hamming_loss", "train_seconds", "megabytes", "calibration_error"}
 
@@ -36,6 +38,14 @@ def show(what: RenderableType) -> None:
     if not console.is_terminal:
         console = Console(width=160)
     console.print(what)
+
+
+def tell(found: Found, table: Callable[[Found], RenderableType], json: bool) -> None:
+    """Print a result: as JSON for scripts, or as a table for a person."""
+    if json:
+        typer.echo(as_json(found))
+    else:
+        show(table(found))
 
 
 def metrics_table(found: Mapping[str, float]) -> Table:
