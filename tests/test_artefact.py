@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.sparse import csr_array, random_array
 
-from polytag import artefact
+from polytag import array_files, artefact
 from polytag.artefact import artefact_folder, artefact_info, read_artefact, write_artefact
 from polytag.errors import ArtefactError
 
@@ -318,8 +318,8 @@ def crash_at(patch: pytest.MonkeyPatch, step: int, failure: BaseException, after
         (os, "replace"),
         (os, "fsync"),
         (Path, "unlink"),
-        (artefact, "_shard_header"),
-        (artefact, "_array_bytes"),
+        (array_files, "_header"),
+        (array_files, "_array_bytes"),
     ):
         patch.setattr(owner, name, wrap(name, getattr(owner, name)))
     return calls

@@ -11,21 +11,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
-from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
-
+from polytag.array_files import Arrays, file_chunks, map_arrays
+from polytag.encoding import decode, encode
 from polytag.errors import ArtefactError
 from polytag.models.model import State
 
@@ -35,26 +31,7 @@ SHARD_BYTES = 1 << 30
 _ARRAY_FILE = re.compile(r"arrays-[0-9a-f]{12}\.safetensors")
 _TEMPORARY = re.compile(r"\.writing-[0-9a-f]{32}\.tmp")
 _SEAL = re.compile(rb'\{"sha256": "([0-9a-f]{64})",\n')
-_CODES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
-_DTYPES = {code: np.dtype(name).newbyteorder("<") for name, code in _CODES.items()}
 _REMEDY = "copy the folder again from where it was saved, or train again"
-
-_NESTED = (list, dict)  # a tuple: making the union of types for every label of half a million takes longer than the rest
-
-Arrays = dict[str, NDArray[Any]]
 
 
 class ArtefactInfo(NamedTuple):
@@ -95,8 +72,7 @@ def artefact_folder(path: str | Path) -> Path:
 def write_artefact(folder: str | Path, state: State) -> None:
     """Save a state into a folder, new or not; killed at any moment, the folder holds what it held before or the new state."""
     folder = Path(folder)
-    arrays: Arrays = {}
-    tree = _encode(state, "", arrays)
+    tree, arrays = encode(state)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = [_write_shard(folder, shard) for shard in _shards(arrays)]
@@ -110,50 +86,6 @@ def write_artefact(folder: str | Path, state: State) -> None:
             f"{folder}: cannot save here ({reason}); make room or name another folder; nothing was lost"
         ) from None
     _remove_leftovers(folder, {file["name"] for file in files})
-
-
-def _encode(value: Any, place: str, arrays: Arrays) -> Any:
-    """The JSON form of a value; arrays are put aside under their place. Keys with a dollar sign mark what JSON lacks."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"$float": repr(value)}
-    if isinstance(value, np.ndarray):
-        return _put_aside(value, place, arrays)
-    if issparse(value):
-        return _encode_sparse(value, place, arrays)
-    if isinstance(value, list | tuple):
-        return [_encode(item, f"{place}/{i}", arrays) for i, item in enumerate(value)]
-    if isinstance(value, Mapping):
-        return _encode_mapping(value, place, arrays)
-    raise TypeError(
-        f"{place or '/'}: a {type(value).__name__} cannot be saved; use arrays, csr_array, JSON values and dicts of these"
-    )
-
-
-def _put_aside(array: NDArray[Any], place: str, arrays: Arrays) -> dict[str, str]:
-    if array.dtype.name not in _CODES:
-        raise TypeError(f"{place}: an array of {array.dtype} cannot be saved; use numbers or bool")
-    arrays[place] = array
-    return {"$array": place}
-
-
-def _encode_sparse(matrix: Any, place: str, arrays: Arrays) -> dict[str, Any]:
-    if matrix.format != "csr" or matrix.ndim != 2:
-        raise TypeError(f"{place}: a sparse {matrix.ndim}-dimensional {matrix.format} cannot be saved; convert it to csr_array")
-    for part in ("data", "indices", "indptr"):
-        _put_aside(getattr(matrix, part), f"{place}/{part}", arrays)
-    return {"$csr": place, "shape": [int(size) for size in matrix.shape]}
-
-
-def _encode_mapping(value: Mapping[Any, Any], place: str, arrays: Arrays) -> dict[str, Any]:
-    for key in value:
-        if not isinstance(key, str):
-            raise TypeError(f"{place or '/'}: the key {key!r} cannot be saved; keys are text")
-    tree = {str(k): _encode(v, f"{place}/{k.replace('~', '~0').replace('/', '~1')}", arrays) for k, v in value.items()}
-    return {"$state": tree} if any(key.startswith("$") for key in tree) else tree
 
 
 def _shards(arrays: Arrays) -> Iterator[Arrays]:
@@ -171,31 +103,13 @@ def _shards(arrays: Arrays) -> Iterator[Arrays]:
 
 
 def _write_shard(folder: Path, shard: Arrays) -> dict[str, Any]:
-    # Wide types first: every array then starts at a multiple of its item size, so that it can be mapped as it lies.
-    ordered = dict(sorted(shard.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])))
-    temporary, digest, size = _write_temporary(folder, chain([_shard_header(ordered)], map(_array_bytes, ordered.values())))
+    temporary, digest, size = _write_temporary(folder, file_chunks(shard))
     target = folder / f"arrays-{digest[:12]}.safetensors"
     if target.is_file() and target.stat().st_size == size and _file_digest(target) == digest:
         temporary.unlink()  # the same arrays are there already, perhaps mapped by whoever is saving them
     else:
         os.replace(temporary, target)
     return {"name": target.name, "bytes": size, "sha256": digest}
-
-
-def _shard_header(arrays: Arrays) -> bytes:
-    entries, offset = {}, 0
-    for name, array in arrays.items():
-        end = offset + array.nbytes
-        entries[name] = {"dtype": _CODES[array.dtype.name], "shape": list(array.shape), "data_offsets": [offset, end]}
-        offset = end
-    text = json.dumps(entries, separators=(",", ":")).encode("ascii")
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
-
-
-def _array_bytes(array: NDArray[Any]) -> memoryview:
-    plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    return plain.reshape(-1).view(np.uint8).data
 
 
 def _manifest(tree: Any, files: list[dict[str, Any]]) -> bytes:
@@ -206,7 +120,7 @@ def _manifest(tree: Any, files: list[dict[str, Any]]) -> bytes:
     return f'{{"sha256": "{hashlib.sha256(body).hexdigest()}",\n'.encode("ascii") + body
 
 
-def _write_temporary(folder: Path, chunks: Any) -> tuple[Path, str, int]:
+def _write_temporary(folder: Path, chunks: Iterable[bytes | memoryview]) -> tuple[Path, str, int]:
     """Write chunks into a file of its own until they are safe on the disk; its path, checksum and size."""
     path = folder / f".writing-{uuid.uuid4().hex}.tmp"
     digest, size = hashlib.sha256(), 0
@@ -327,9 +241,12 @@ def _assemble(folder: Path, manifest: dict[str, Any], verify: bool) -> State:
 def _mapped(folder: Path, manifest: dict[str, Any], files: Iterable[Path], verify: bool) -> State:
     arrays: Arrays = {}
     for path in files:
-        arrays.update(_map_shard(path, path.stat().st_size))
+        try:
+            arrays.update(map_arrays(path))
+        except ValueError as error:
+            raise ArtefactError(f"{path} is not a sound safetensors file ({error}); {_REMEDY}") from None
     try:
-        state = _decode(manifest["state"], arrays, verify)
+        state = decode(manifest["state"], arrays, verify)
     except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
         raise ArtefactError(f"{folder / MANIFEST} and its array files do not fit together ({error}); {_REMEDY}") from None
     assert isinstance(state, dict)
@@ -339,61 +256,3 @@ def _mapped(folder: Path, manifest: dict[str, Any], files: Iterable[Path], verif
 def _file_digest(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _map_shard(path: Path, size: int) -> Arrays:
-    """The arrays of one safetensors file: 8 bytes with the length of a JSON header, the header, the arrays' bytes."""
-    try:
-        if size < 8:
-            raise ValueError("no header")
-        content = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
-        start = 8 + int.from_bytes(content[:8].tobytes(), "little")
-        if start > size:
-            raise ValueError("the header is longer than the file")
-        header = json.loads(content[8:start].tobytes())
-        return {name: _map_array(content[start:], entry) for name, entry in header.items() if name != "__metadata__"}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtefactError(f"{path} is not a sound safetensors file ({error}); {_REMEDY}") from None
-
-
-def _map_array(content: NDArray[np.uint8], entry: dict[str, Any]) -> NDArray[Any]:
-    dtype, shape, (begin, end) = _DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
-    if not all(isinstance(n, int) and n >= 0 for n in (*shape, begin, end)):
-        raise ValueError("a size or an offset is not a whole number")
-    if not begin <= end <= len(content) or end - begin != math.prod(shape) * dtype.itemsize:
-        raise ValueError("an offset does not fit")
-    return content[begin:end].view(dtype).reshape(shape)
-
-
-def _decode(node: Any, arrays: Arrays, verify: bool) -> Any:
-    if isinstance(node, list):
-        return [_decode(item, arrays, verify) if isinstance(item, _NESTED) else item for item in node]
-    if "$array" in node:
-        return arrays[node["$array"]]
-    if "$csr" in node:
-        return _decode_sparse(node["$csr"], node["shape"], arrays, verify)
-    if "$float" in node:
-        return float(node["$float"])
-    plain = node.get("$state", node).items()
-    return {key: _decode(value, arrays, verify) if isinstance(value, _NESTED) else value for key, value in plain}
-
-
-def _decode_sparse(place: str, shape: list[int], arrays: Arrays, verify: bool) -> csr_array:
-    data, indices, indptr = (arrays[f"{place}/{part}"] for part in ("data", "indices", "indptr"))
-    rows, columns = shape
-    # Compiled code trusts these numbers, so an artefact from a stranger must not be able to point outside the arrays.
-    if (
-        data.ndim != 1
-        or indices.shape != data.shape
-        or indptr.shape != (rows + 1,)
-        or {indices.dtype.kind, indptr.dtype.kind} != {"i"}
-    ):
-        raise ValueError(f"{place} is not a sparse matrix")
-    if indptr[0] != 0 or indptr[-1] != len(indices) or np.any(indptr[1:] < indptr[:-1]):
-        raise ValueError(f"{place} has rows that do not fit")
-    if verify and len(indices) and (indices.min() < 0 or indices.max() >= columns):
-        raise ValueError(f"{place} has columns that do not exist")
-    # Set one by one: the constructor would copy mapped indices to change their type.
-    matrix: Any = csr_array((rows, columns), dtype=np.float32)
-    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
-    return cast("csr_array", matrix)
