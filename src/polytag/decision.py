@@ -171,3 +171,9 @@ class Decision:
     def from_state(cls, state: dict[str, Any]) -> Decision:
         """Take back what ``state`` returned."""
         return cls(**{**state, "thresholds": np.asarray(state["thresholds"])})
+
+
+def reached(scores: Scores, truth: csr_array, labels: LabelSet, metric: str, least: int) -> float:
+    """What one threshold for all labels, or the sets that a model decided by itself, make of held-out scores."""
+    rule = "decoded" if scores.decoded is not None else "threshold"
+    return float(Decision(rule, metric, min_labels=least).fit(scores, truth, labels).report["fitted"])

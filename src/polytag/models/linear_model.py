@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.decision import METRICS, Decision
+from polytag.decision import reached
 from polytag.labels import LabelSet
 from polytag.linear.svm import Problem, Separators, Solver, train_separators
 from polytag.models.model import HeldOut, Model, State, param
@@ -73,12 +73,7 @@ class LinearModel(Model):
         """What one threshold (or the model's own sets) makes of each of several scores of a held-out part."""
         truth = corpus.truth[part[1]]
         least = int(np.diff(corpus.truth.indptr).min())
-        values = []
-        for scores in scored:
-            rule = "decoded" if scores.decoded is not None else "threshold"
-            decision = Decision(rule, self.optimise, min_labels=least).fit(scores, truth, corpus.labels)
-            values.append(METRICS[self.optimise](truth, decision.decide(scores, corpus.labels)))
-        return values
+        return [reached(scores, truth, corpus.labels, self.optimise, least) for scores in scored]
 
     def _out_of_fold(
         self, problem: Problem, corpus: Corpus, parts: Folds, chosen: float, first: Scores | None, run: Run

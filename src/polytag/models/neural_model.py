@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from polytag.decision import METRICS, Decision
+from polytag.decision import reached
 from polytag.errors import ConfigError, NotFittedError
 from polytag.labels import LabelSet
 from polytag.models.model import HeldOut, Model, State, param
@@ -279,9 +279,7 @@ class NeuralModel(Model):
 
     def _value(self, held: HeldOut, least: int) -> float:
         """What one threshold (or the model's own sets) makes of the network as it is."""
-        rule = "decoded" if held.scores.decoded is not None else "threshold"
-        decision = Decision(rule, self.optimise, min_labels=least).fit(held.scores, held.truth, self.labels)
-        return METRICS[self.optimise](held.truth, decision.decide(held.scores, self.labels))
+        return reached(held.scores, held.truth, self.labels, self.optimise, least)
 
     # -- scoring ---------------------------------------------------------------------------------------------------
 
