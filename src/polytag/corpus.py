@@ -25,6 +25,7 @@ from polytag.parsers import documents_of
 from polytag.splits import By, Rows, fold_rows, split_rows
 
 log = logging.getLogger(__name__)
+_HELD_OUT = 10  # one in so many documents is held out where no validation documents are given
 
 
 @dataclass(eq=False)
@@ -228,6 +229,13 @@ class Corpus:
                     f"the part of {fraction:g} would have no documents (of {len(self)}); make it larger, or add documents"
                 )
         return [self.subset(rows) for rows in parts]
+
+    def held_apart(self, valid: Corpus | None, seed: int = 0) -> tuple[Corpus, Corpus | None]:
+        """Documents to learn from and documents to watch: where none are given, a tenth of these, if there are enough."""
+        if valid is not None or len(self) < _HELD_OUT:
+            return self, valid
+        learned, watched = self.split(1 - 1 / _HELD_OUT, 1 / _HELD_OUT, seed=seed)
+        return learned, watched
 
     def folds(self, k: int, seed: int = 0, by: By = "random") -> list[tuple[Rows, Rows]]:
         """The k pairs of training rows and held-out rows; every document is held out exactly once."""

@@ -15,7 +15,7 @@ from polytag.errors import ConfigError
 from polytag.labels import LabelSet
 from polytag.models.joint_model import JointModel
 from polytag.models.model import HeldOut, State, param
-from polytag.models.neural_model import NeuralModel, held_apart
+from polytag.models.neural_model import NeuralModel
 from polytag.nn.batch import Batch
 from polytag.nn.continuing import take_over
 from polytag.nn.cooccurrence import TASKS, ConditionTask, PairTask
@@ -160,7 +160,7 @@ class Laco(JointModel):
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Train; a shared head also gets a threshold of its own, by which labels are decided that are added later."""
         self.seen, self.threshold = 0, None
-        train, valid = held_apart(train, valid, self.seed)
+        train, valid = train.held_apart(valid, self.seed)
         held = super().fit(train, valid, run)
         self.seen = len(self.labels)
         if self.shared and valid is not None and valid.truth.nnz:

@@ -21,7 +21,7 @@ from polytag.labels import LabelSet
 from polytag.linear.svm import Problem
 from polytag.metrics_ranking import ranking_metrics
 from polytag.models.model import HeldOut, Read, State, model_name, param
-from polytag.models.neural_model import NeuralModel, Reading, held_apart
+from polytag.models.neural_model import NeuralModel, Reading
 from polytag.models.xlinear import tfidf_rows
 from polytag.nn.batch import Batch, Documents, tokenise
 from polytag.nn.devices import autocast, pick_device, pick_precision
@@ -110,7 +110,7 @@ class MatchModel(NeuralModel):
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Index, match, rank: each a stage of the run. Without validation documents a tenth of the others takes their place."""
         self.labels = train.labels
-        train, valid = held_apart(train, valid, self.seed)
+        train, valid = train.held_apart(valid, self.seed)
         corpus = train if valid is None else train.concat(valid)
         words = self._words(corpus, len(train), run)
         learned = csr_array(words[: len(train)])

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 ALL = "all"  # the name under which settings are for every part
 _TAG = re.compile(r"[A-Za-z0-9_-]+")
-_HELD_OUT = 10  # one in so many documents is held out where no validation documents are given
 _FEW = 20_000  # labels up to which every part scores all of them, also when only the k best are asked for
 _CELLS = 4_000_000  # documents x labels that are scored at once for the k best
 _SEARCHED = 5_000_000  # held-out documents x labels up to which all of them are looked at when weights are compared
@@ -186,8 +185,7 @@ class Mixed(Model):
             told = ", ".join(map(repr, taken))
             raise ConfigError(f"weights are chosen on documents that {told} never saw; give validation documents (--valid)")
         columns = {part: columns_of(found.classifier.labels, train.labels, part) for part, found in taken.items()}
-        if valid is None and len(train) >= _HELD_OUT:
-            train, valid = train.split(1 - 1 / _HELD_OUT, 1 / _HELD_OUT, seed=self.seed)
+        train, valid = train.held_apart(valid, self.seed)
         self.trained, held = [], []
         for number, name in enumerate(self.parts, start=1):
             place = f"{number}-{name.replace(':', '-')}" if name not in taken else f"{number}-taken"

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 CANDIDATES = 100  # labels per document that held-out scores keep where there are very many
 _FULL = 50_000_000  # held-out documents x labels up to which all scores are kept
 _CELLS = 16_000_000  # documents x labels that are scored at once
-_HELD_OUT = 10  # one in so many documents is held out where no validation documents are given
 
 
 class Reading(NamedTuple):
@@ -199,7 +198,7 @@ class NeuralModel(Model):
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Train; without validation documents a tenth of the training documents takes their place."""
         self.labels = train.labels
-        return self._fit_network(*held_apart(train, valid, self.seed), run)
+        return self._fit_network(*train.held_apart(valid, self.seed), run)
 
     def _fit_network(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Train the network on documents with what its outputs are about; its scores on the validation documents."""
@@ -371,14 +370,6 @@ class NeuralModel(Model):
             self.network = self._network(len(self._outputs()))
         load_arrays(self.network, state["weights"])
         self.network.eval()
-
-
-def held_apart(train: Corpus, valid: Corpus | None, seed: int) -> tuple[Corpus, Corpus | None]:
-    """The documents to learn from and those to watch: where none are given, a tenth of the others, if there are enough."""
-    if valid is not None or len(train) < _HELD_OUT:
-        return train, valid
-    train, valid = train.split(1 - 1 / _HELD_OUT, 1 / _HELD_OUT, seed=seed)
-    return train, valid
 
 
 def _output_bias(network: nn.Module) -> Any:
