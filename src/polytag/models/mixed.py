@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from polytag.artefact import MANIFEST, artefact_folder
 from polytag.calibration import Platt
 from polytag.errors import ConfigError
-from polytag.labels import LabelSet
 from polytag.models.linear_model import LinearModel
-from polytag.models.mixing import aligned, candidates_of, columns_of, even_weights, fit_weights, mix, on_valid
-from polytag.models.model import MODELS, HeldOut, Model, Read, State, model_class, model_name, param, suggestion
+from polytag.models.mixing import candidates_of, columns_of, even_weights, fit_weights, mix
+from polytag.models.model import MODELS, HeldOut, Model, State, model_class, model_name, param, suggestion
+from polytag.models.part import Part, out_of_fold, train_part
 from polytag.options import validate_options
 from polytag.recipe import Recipe
 from polytag.scores import Scores
@@ -40,59 +39,6 @@ _FEW = 20_000  # labels up to which every part scores all of them, also when onl
 _CELLS = 4_000_000  # documents x labels that are scored at once for the k best
 _SEARCHED = 5_000_000  # held-out documents x labels up to which all of them are looked at when weights are compared
 _CANDIDATES = 100  # labels per document that are looked at where there are more
-
-
-@dataclass
-class Part:
-    """A trained model of a mixture, and what makes its scores probabilities of the mixture's labels."""
-
-    name: str
-    model: Model
-    columns: NDArray[np.int32] | None = None
-    calibration: Platt | None = None
-
-    def given(self, read: Read, labels: csr_array, names: Sequence[str]) -> Scores:
-        """Probabilities of just these labels of the mixture, of texts that the model has read."""
-        if self.columns is not None:
-            own = np.argsort(self.columns).astype(np.int32)
-            labels = csr_array((labels.data, own[labels.indices], labels.indptr), shape=labels.shape)
-            labels.sort_indices()
-        return self.probabilities(read.given(labels), names)
-
-    def probabilities(self, scores: Scores, names: Sequence[str]) -> Scores:
-        """The model's scores as probabilities, in the mixture's order; margins that nothing could be fitted on, by a sigmoid."""
-        calibration = self.calibration
-        if calibration is None and scores.kind == "margin":
-            n = len(names)
-            calibration = Platt(np.ones(n, dtype=np.float32), np.zeros(n, dtype=np.float32))
-        return aligned(scores if calibration is None else calibration.apply(scores), self.columns, names)
-
-    def calibrate(self, held: HeldOut) -> None:
-        """Fit what makes probabilities of margins, on scores of documents that the model was not trained on."""
-        if self.calibration is None and held.scores.kind == "margin":
-            self.calibration = Platt.fit(held.scores, held.truth)
-
-    def state(self, labels: LabelSet) -> State:
-        """Everything that was learned, under the registered name of the model."""
-        return {
-            "name": self.name,
-            "model": model_name(self.model),
-            "options": self.model.options(),
-            "labels": None if self.model.labels == labels else self.model.labels.to_records(),
-            "state": self.model.state(),
-            "calibration": None if self.calibration is None else self.calibration.state(),
-        }
-
-    @classmethod
-    def from_state(cls, state: State, labels: LabelSet) -> Part:
-        """Take back what ``state`` returned."""
-        kind = model_class(state["model"])
-        own = labels if state["labels"] is None else LabelSet.from_records(state["labels"])
-        model = kind.from_state(validate_options(kind, state["options"]), own, state["state"])
-        calibration = None if state["calibration"] is None else Platt.from_state(state["calibration"])
-        if calibration is not None and not len(calibration.slopes) == len(calibration.offsets) == len(labels):
-            raise ValueError(f"the part {state['name']!r} is calibrated for another number of labels")
-        return cls(str(state["name"]), model, columns_of(own, labels, state["name"]), calibration)
 
 
 class Taken(NamedTuple):
@@ -217,7 +163,7 @@ class Mixed(Model):
     def _trained_part(self, name: str, train: Corpus, valid: Corpus | None, run: Run, place: str) -> tuple[Part, Scores | None]:
         """A part that is trained now, or comes from the checkpoint of a training that finished, and its scores on valid."""
         kind = model_class(str(_registered(name)))
-        make = partial(_training, Part(name, kind(**self._options_of(name, kind))), train, valid, run, place)
+        make = partial(train_part, Part(name, kind(**self._options_of(name, kind))), train, valid, run, place)
         # Several processes train together, and only one has checkpoints: there each part goes on from its own training's.
         alone = int(os.environ.get("WORLD_SIZE") or 1) == 1
         state = run.stage(f"part-{place}", make) if alone else make()
@@ -303,18 +249,6 @@ def _has(kind: type[Model], option: str) -> bool:
     return any(f.name == option and f.init for f in dataclasses.fields(kind))
 
 
-def _training(part: Part, train: Corpus, valid: Corpus | None, run: Run, place: str) -> State:
-    """Train a part in a run inside of the run; the result and its scores on validation documents, as a checkpoint has them."""
-    with run.part(place) as inner:
-        held = part.model.fit(train, valid, inner)
-    scores = None
-    if held is not None:
-        part.calibrate(held)
-        if valid is not None:
-            scores = part.probabilities(on_valid(part.model, held, train, valid), train.labels.names)
-    return {"part": part.state(train.labels), "held": None if scores is None else scores.state()}
-
-
 # -- parts from finished runs ------------------------------------------------------------------------------------------
 
 
@@ -345,7 +279,7 @@ def _taken_part(
         part.calibrate(HeldOut(valid.with_labels(model.labels).truth, held.scores))
         return part, part.probabilities(held.scores, train.labels.names)
     own = train.with_labels(model.labels), valid.with_labels(model.labels)
-    state = run.stage(f"part-{place}", partial(_out_of_fold, part, *own, run, place), key={"artefact": taken.digest})
+    state = run.stage(f"part-{place}", partial(out_of_fold, part, *own, run, place), key={"artefact": taken.digest})
     part.calibration = None if state["calibration"] is None else Platt.from_state(state["calibration"])
     if state["held"] is None:  # too few documents
         return part, None
@@ -377,14 +311,3 @@ def _learned_from(name: str, taken: Taken, train: Corpus, valid: Corpus) -> bool
 def _refits(model: Model) -> bool:
     """Whether a model learns from its validation documents in the end."""
     return isinstance(model, LinearModel) or bool(getattr(model, "refit", False))
-
-
-def _out_of_fold(part: Part, train: Corpus, valid: Corpus, run: Run, place: str) -> State:
-    """Scores of the validation documents by models with the part's settings that did not see them."""
-    again = type(part.model)(**part.model.options())
-    with run.part(place) as inner:
-        held = again.fit(train, valid, inner)
-    if held is not None:
-        part.calibrate(held)
-    scores = None if held is None else on_valid(again, held, train, valid).state()
-    return {"held": scores, "calibration": None if part.calibration is None else part.calibration.state()}

@@ -1,0 +1,98 @@
+"""A part of a mixture: a trained model, and what makes its scores probabilities of the mixture's labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.calibration import Platt
+from polytag.labels import LabelSet
+from polytag.models.mixing import aligned, columns_of, on_valid
+from polytag.models.model import HeldOut, Model, Read, State, model_class, model_name
+from polytag.options import validate_options
+from polytag.scores import Scores
+
+if TYPE_CHECKING:
+    from polytag.corpus import Corpus
+    from polytag.run import Run
+
+
+@dataclass
+class Part:
+    """A trained model of a mixture, and what makes its scores probabilities of the mixture's labels."""
+
+    name: str
+    model: Model
+    columns: NDArray[np.int32] | None = None
+    calibration: Platt | None = None
+
+    def given(self, read: Read, labels: csr_array, names: Sequence[str]) -> Scores:
+        """Probabilities of just these labels of the mixture, of texts that the model has read."""
+        if self.columns is not None:
+            own = np.argsort(self.columns).astype(np.int32)
+            labels = csr_array((labels.data, own[labels.indices], labels.indptr), shape=labels.shape)
+            labels.sort_indices()
+        return self.probabilities(read.given(labels), names)
+
+    def probabilities(self, scores: Scores, names: Sequence[str]) -> Scores:
+        """The model's scores as probabilities, in the mixture's order; margins that nothing could be fitted on, by a sigmoid."""
+        calibration = self.calibration
+        if calibration is None and scores.kind == "margin":
+            n = len(names)
+            calibration = Platt(np.ones(n, dtype=np.float32), np.zeros(n, dtype=np.float32))
+        return aligned(scores if calibration is None else calibration.apply(scores), self.columns, names)
+
+    def calibrate(self, held: HeldOut) -> None:
+        """Fit what makes probabilities of margins, on scores of documents that the model was not trained on."""
+        if self.calibration is None and held.scores.kind == "margin":
+            self.calibration = Platt.fit(held.scores, held.truth)
+
+    def state(self, labels: LabelSet) -> State:
+        """Everything that was learned, under the registered name of the model."""
+        return {
+            "name": self.name,
+            "model": model_name(self.model),
+            "options": self.model.options(),
+            "labels": None if self.model.labels == labels else self.model.labels.to_records(),
+            "state": self.model.state(),
+            "calibration": None if self.calibration is None else self.calibration.state(),
+        }
+
+    @classmethod
+    def from_state(cls, state: State, labels: LabelSet) -> Part:
+        """Take back what ``state`` returned."""
+        kind = model_class(state["model"])
+        own = labels if state["labels"] is None else LabelSet.from_records(state["labels"])
+        model = kind.from_state(validate_options(kind, state["options"]), own, state["state"])
+        calibration = None if state["calibration"] is None else Platt.from_state(state["calibration"])
+        if calibration is not None and not len(calibration.slopes) == len(calibration.offsets) == len(labels):
+            raise ValueError(f"the part {state['name']!r} is calibrated for another number of labels")
+        return cls(str(state["name"]), model, columns_of(own, labels, state["name"]), calibration)
+
+
+def train_part(part: Part, train: Corpus, valid: Corpus | None, run: Run, place: str) -> State:
+    """Train a part in a run inside of the run; the result and its scores on validation documents, as a checkpoint has them."""
+    with run.part(place) as inner:
+        held = part.model.fit(train, valid, inner)
+    scores = None
+    if held is not None:
+        part.calibrate(held)
+        if valid is not None:
+            scores = part.probabilities(on_valid(part.model, held, train, valid), train.labels.names)
+    return {"part": part.state(train.labels), "held": None if scores is None else scores.state()}
+
+
+def out_of_fold(part: Part, train: Corpus, valid: Corpus, run: Run, place: str) -> State:
+    """Scores of the validation documents by models with the part's settings that did not see them."""
+    again = type(part.model)(**part.model.options())
+    with run.part(place) as inner:
+        held = again.fit(train, valid, inner)
+    if held is not None:
+        part.calibrate(held)
+    scores = None if held is None else on_valid(again, held, train, valid).state()
+    return {"held": scores, "calibration": None if part.calibration is None else part.calibration.state()}
