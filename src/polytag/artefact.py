@@ -66,6 +66,17 @@ def artefact_folder(path: str | Path) -> Path:
     raise ArtefactError(f"{path} is not an artefact (there is no {MANIFEST}); name the folder of a run or of its model")
 
 
+def manifest_digest(folder: Path) -> str:
+    """A checksum of an artefact: its manifest has those of all its files."""
+    return file_digest(folder / MANIFEST)
+
+
+def file_digest(path: Path) -> str:
+    """The sha256 of a file's content."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -105,7 +116,7 @@ def _shards(arrays: Arrays) -> Iterator[Arrays]:
 def _write_shard(folder: Path, shard: Arrays) -> dict[str, Any]:
     temporary, digest, size = _write_temporary(folder, file_chunks(shard))
     target = folder / f"arrays-{digest[:12]}.safetensors"
-    if target.is_file() and target.stat().st_size == size and _file_digest(target) == digest:
+    if target.is_file() and target.stat().st_size == size and file_digest(target) == digest:
         temporary.unlink()  # the same arrays are there already, perhaps mapped by whoever is saving them
     else:
         os.replace(temporary, target)
@@ -229,7 +240,7 @@ def _assemble(folder: Path, manifest: dict[str, Any], verify: bool) -> State:
             what = "cut short" if size < file["bytes"] else "changed"
             raise ArtefactError(f"{path} was {what} ({size} bytes instead of {file['bytes']}); {_REMEDY}")
     with ThreadPoolExecutor(1) as pool:  # checksums of a large model take as long as everything else
-        digests = pool.map(_file_digest, files if verify else ())
+        digests = pool.map(file_digest, files if verify else ())
         try:
             return _mapped(folder, manifest, files, verify)
         finally:  # also where the content made no sense: that the file was changed is the better reason
@@ -251,8 +262,3 @@ def _mapped(folder: Path, manifest: dict[str, Any], files: Iterable[Path], verif
         raise ArtefactError(f"{folder / MANIFEST} and its array files do not fit together ({error}); {_REMEDY}") from None
     assert isinstance(state, dict)
     return state
-
-
-def _file_digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

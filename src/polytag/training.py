@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polytag.artefact import MANIFEST, artefact_folder
+from polytag.artefact import artefact_folder, manifest_digest
 from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError
@@ -78,14 +77,9 @@ class DataPlan:
         reading = {key: getattr(self.options, key) for key in _READING if getattr(self.options, key) not in (None, (), "fail")}
         if reading:
             data["reading"] = {key: list(value) if isinstance(value, tuple) else value for key, value in reading.items()}
-        data["fingerprint"] = train.fingerprint() + ("" if valid is None else valid.fingerprint()) + self._start_fingerprint()
+        start = "" if self.start is None else manifest_digest(artefact_folder(self.start))
+        data["fingerprint"] = train.fingerprint() + ("" if valid is None else valid.fingerprint()) + start
         return data
-
-    def _start_fingerprint(self) -> str:
-        """A checksum of the model that the training goes on from; the manifest has those of all its files."""
-        if self.start is None:
-            return ""
-        return hashlib.sha256((artefact_folder(self.start) / MANIFEST).read_bytes()).hexdigest()
 
 
 def train_run(recipe: Recipe, plan: DataPlan, out: str | Path, *, resume: bool = False) -> Classifier:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 import os
 import re
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polytag.artefact import MANIFEST, artefact_folder
+from polytag.artefact import artefact_folder, manifest_digest
 from polytag.calibration import Platt
 from polytag.errors import ConfigError
 from polytag.models.linear_model import LinearModel
@@ -182,7 +181,7 @@ class Mixed(Model):
             hint = suggestion(part.partition(":")[0], list(MODELS))
             raise ConfigError(f"the part {part!r} is no model and no folder of a run; {hint}")
         folder = artefact_folder(part)
-        digest = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+        digest = manifest_digest(folder)
         classifier = Classifier.load(folder)
         classifier.model.use_export(Path(os.devnull))  # an export stays behind: the mixture is saved without it
         return Taken(classifier, _documents_of(folder), digest)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
 import importlib.util
 import io
 import json
@@ -27,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from polytag.artefact import MANIFEST, polytag_version
+from polytag.artefact import file_digest, manifest_digest, polytag_version
 from polytag.errors import ArtefactError, ConfigError
 from polytag.nn.encoders import BiLSTM, Encoder, Transformer
 from polytag.nn.onnx_lstm import with_onnx_lstm
@@ -93,7 +92,7 @@ def fresh_export(artefact: Path) -> Path | None:
     if os.environ.get(SWITCH) == "0" or not (folder / ABOUT).is_file():
         return None
     about = _about(folder)
-    if about["artefact"] != _digest(artefact / MANIFEST):
+    if about["artefact"] != manifest_digest(artefact):
         log.warning("%s was made from another model and is not used; export again", folder)
         return None
     if about["format"] != FORMAT:
@@ -107,7 +106,7 @@ def fresh_export(artefact: Path) -> Path | None:
 
 def open_export(path: Path) -> OnnxNetwork:
     """The network in an exported file, which must be as it was written."""
-    if not path.is_file() or _digest(path) != _about(path.parent)["sha256"]:
+    if not path.is_file() or file_digest(path) != _about(path.parent)["sha256"]:
         raise ArtefactError(f"{path} is missing or was changed after it was exported; export again, or remove the folder")
     return OnnxNetwork(path)
 
@@ -121,11 +120,6 @@ def _about(folder: Path) -> dict[str, Any]:
     if not sound:
         raise ArtefactError(f"{folder / ABOUT} does not describe an export; export again, or remove the folder")
     return dict(about)
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # -- exporting ---------------------------------------------------------------------------------------------------------
@@ -145,7 +139,7 @@ def export_network(network: nn.Module, artefact: Path, *, int8: bool = False) ->
         _write(network, made / NETWORK, int8)
         about = {
             "format": FORMAT, "polytag": polytag_version(), "int8": int8,
-            "artefact": _digest(artefact / MANIFEST), "sha256": _digest(made / NETWORK),
+            "artefact": manifest_digest(artefact), "sha256": file_digest(made / NETWORK),
         }  # fmt: skip
         (made / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
         if folder.exists():
