@@ -107,7 +107,7 @@ def train(
     keys = {"seed": seed, "optimise": optimise, "closed": closed}
     told = _recipe(recipe, model, settings, keys, earlier.recipe if earlier else None)
     plan = DataPlan.of(told, corpus, valid, labels, earlier.reading(options) if earlier else options, start)
-    classifier = train_run(told, plan, out, resume=resume)
+    classifier = train_run(told, plan, out, resume=resume, earlier=earlier)
     if not first_process():
         return
     report = classifier.decision.report

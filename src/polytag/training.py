@@ -82,9 +82,15 @@ class DataPlan:
         return data
 
 
-def train_run(recipe: Recipe, plan: DataPlan, out: str | Path, *, resume: bool = False) -> Classifier:
-    """Read the data, train, and leave recipe, log and artefact in the folder of the run."""
-    earlier = None if plan.start is None else Classifier.load(plan.start)
+def train_run(
+    recipe: Recipe, plan: DataPlan, out: str | Path, *, resume: bool = False, earlier: Classifier | None = None
+) -> Classifier:
+    """Read the data, train, and leave recipe, log and artefact in the folder of the run.
+
+    ``earlier`` is the model that the plan starts from, where that is loaded already.
+    """
+    if plan.start is not None and earlier is None:
+        earlier = Classifier.load(plan.start)
     train, valid = plan.read()
     recipe = dataclasses.replace(recipe, data=plan.told(train, valid))
     return train_corpora(recipe, train, valid, out, resume=resume, earlier=earlier)
