@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from polytag.errors import DataError
-from polytag.labels import LabelSet, indicator
+from polytag.labels import LabelSet, indicator, indicator_of_pairs
 
 NAMES = ["root", "left", "right", "leaf", "alone"]
 TREE = LabelSet(NAMES, parents={"left": "root", "right": "root", "leaf": "left"})
@@ -59,6 +59,17 @@ def test_indicator_sorts_and_removes_repetitions() -> None:
     matrix = indicator([[3, 1, 3], []], 4)
     assert matrix.indices.tolist() == [1, 3]
     assert matrix.indptr.tolist() == [0, 2, 2]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6)), max_size=30))
+def test_pairs_in_any_order_and_several_times_make_the_same_matrix(pairs: list[tuple[int, int]]) -> None:
+    documents, numbers = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    found, expected = (
+        indicator_of_pairs(documents, numbers, (5, 7)),
+        indicator([[b for a, b in pairs if a == i] for i in range(5)], 7),
+    )
+    for part in ("indptr", "indices", "data"):
+        np.testing.assert_array_equal(getattr(found, part), getattr(expected, part))
 
 
 @given(forests())

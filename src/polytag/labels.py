@@ -27,6 +27,14 @@ def indicator(rows: Sequence[Sequence[int]] | Sequence[NDArray[Any]], n_labels: 
     return csr_array((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(len(clean), n_labels))
 
 
+def indicator_of_pairs(documents: NDArray[Any], labels: NDArray[Any], shape: tuple[int, int]) -> csr_array:
+    """Pairs of a document and a label, by number and in any order, as a sparse matrix of ones; a pair may come twice."""
+    found = csr_array((np.ones(len(documents), dtype=np.float32), (documents, labels)), shape=shape)
+    found.sum_duplicates()
+    found.data[:] = 1
+    return found
+
+
 class LabelSet:
     """Ordered label names, each with an optional id, description and parent."""
 

@@ -16,7 +16,7 @@ from polytag.corpus import Corpus
 from polytag.documents import Document
 from polytag.errors import ConfigError
 from polytag.formats import write_documents
-from polytag.labels import LabelSet
+from polytag.labels import LabelSet, indicator_of_pairs
 
 if TYPE_CHECKING:
     from polytag.run import Run
@@ -118,7 +118,7 @@ def _labels(
     first = np.repeat(drawn[np.cumsum(counts) - counts], counts)
     near = np.minimum(first // shape.group * shape.group + generator.integers(0, shape.group, len(row)), shape.labels - 1)
     alike = (generator.random(len(row)) < 0.5) & (first != drawn)
-    return _indicator(row, np.where(alike, near, drawn), (n, shape.labels))
+    return indicator_of_pairs(row, np.where(alike, near, drawn).astype(np.int32), (n, shape.labels))
 
 
 def _words(
@@ -138,13 +138,6 @@ def _words(
     counts = csr_array((np.ones(len(row), np.float32), (row, word)), shape=(n, shape.vocabulary))
     counts.sum_duplicates()
     return counts
-
-
-def _indicator(row: NDArray[np.int64], column: NDArray[np.int64], size: tuple[int, int]) -> csr_array:
-    matrix = csr_array((np.ones(len(row), np.float32), (row, column.astype(np.int32))), shape=size)
-    matrix.sum_duplicates()
-    matrix.data[:] = 1
-    return matrix
 
 
 def _joined(parts: list[csr_array]) -> csr_array:

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from polytag.calibration import places_of
 from polytag.decision import METRICS
 from polytag.errors import ConfigError
-from polytag.labels import LabelSet
+from polytag.labels import LabelSet, indicator_of_pairs
 from polytag.models.model import HeldOut, Model, model_name
 from polytag.scores import Scores
 from polytag.thresholds import apply, common
@@ -99,10 +99,7 @@ def candidates_of(parts: Sequence[Scores]) -> csr_array:
     """All labels that any of these scores names, as sparse rows of ones."""
     row = np.concatenate([np.repeat(np.arange(len(part)), np.diff(part.matrix.indptr)) for part in parts])
     column = np.concatenate([part.matrix.indices for part in parts])
-    found = csr_array((np.ones(len(row), dtype=np.float32), (row, column)), shape=parts[0].matrix.shape)
-    found.sum_duplicates()
-    found.data[:] = 1
-    return found
+    return indicator_of_pairs(row, column, parts[0].matrix.shape)
 
 
 def with_entries(scores: Scores, labels: csr_array) -> Scores:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from polytag.labels import indicator_of_pairs
 from polytag.linear.parallel import in_threads, thread_count
 from polytag.xmc.beam import beam_step, best_entries, entries_fit, given_step
 from polytag.xmc.index import LabelTree
@@ -139,10 +140,7 @@ def candidate_rows(found: Sequence[NDArray[Any]], n_labels: int) -> csr_array:
     together = np.concatenate(found, axis=1)
     known = together >= 0
     row = np.repeat(np.arange(len(together)), known.sum(axis=1))
-    entries = csr_array((np.ones(len(row), np.float32), (row, together[known])), shape=(len(together), n_labels))
-    entries.sum_duplicates()
-    entries.data[:] = 1
-    return entries
+    return indicator_of_pairs(row, together[known], (len(together), n_labels))
 
 
 @dataclass(frozen=True)
