@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from polytag.linear.kernels import best_of_rows, score_blocks, score_sparse, sol
 from polytag.linear.parallel import in_threads
 from polytag.linear.simd import WIDTH
 
+Rows: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
+"""indptr, indices and data of sparse rows, with the types the kernels are compiled for."""
 _DENSE_BYTES = 1 << 29  # weights up to this size are scored as dense blocks
 _TILE = 256  # documents scored at once by one thread
 
@@ -31,7 +33,7 @@ class Problem:
     truth: csr_array
 
     @cached_property
-    def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    def arrays(self) -> Rows:
         """indptr, indices and data of the features."""
         return rows_of(self.features)
 
@@ -49,7 +51,7 @@ class Problem:
         return columns.indptr, columns.indices
 
 
-def rows_of(matrix: csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+def rows_of(matrix: csr_array) -> Rows:
     """The three arrays of a sparse matrix with the types the kernels are compiled for."""
     return (
         np.ascontiguousarray(matrix.indptr, dtype=np.int64),
@@ -86,25 +88,29 @@ class Separators:
         columns[n_labels:] = -1
         return dense, bias.reshape(count, WIDTH), columns.reshape(count, WIDTH)
 
-    def margins(self, features: csr_array, start: int, stop: int) -> NDArray[np.float32]:
+    @cached_property
+    def rows(self) -> Rows:
+        """The weights in the form that the kernels read."""
+        return rows_of(self.weights)
+
+    def _margins(self, documents: Rows, start: int, stop: int) -> NDArray[np.float32]:
         """Margins (documents, labels) of a few documents."""
-        indptr, indices, data = rows_of(features)
         out = np.empty((stop - start, self.shape[1]), dtype=np.float32)
         if self.blocks is not None:
-            score_blocks(indptr, indices, data, start, stop, *self.blocks, out)
+            score_blocks(*documents, start, stop, *self.blocks, out)
         else:
-            score_sparse(indptr, indices, data, start, stop, *rows_of(self.weights), self.bias, out)
+            score_sparse(*documents, start, stop, *self.rows, self.bias, out)
         return out
 
     def best(self, features: csr_array, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The k best labels of every document and their margins, tile by tile, so that memory stays bounded."""
-        n = int(features.shape[0])
+        n, documents = int(features.shape[0]), rows_of(features)
         labels, values = np.empty((n, k), dtype=np.int32), np.empty((n, k), dtype=np.float32)
-        _ = self.blocks  # made once, before the threads ask for it
+        _ = self.blocks or self.rows  # made once, before the threads ask for it
 
         def tile(start: int) -> None:
             stop = min(start + _TILE, n)
-            best_of_rows(self.margins(features, start, stop), k, labels[start:stop], values[start:stop])
+            best_of_rows(self._margins(documents, start, stop), k, labels[start:stop], values[start:stop])
 
         for _ in in_threads(tile, range(0, n, _TILE)):
             pass
@@ -112,9 +118,9 @@ class Separators:
 
     def all(self, features: csr_array) -> NDArray[np.float32]:
         """The margins of every label for every document of a batch."""
-        n = int(features.shape[0])
-        _ = self.blocks
-        parts = list(in_threads(lambda start: self.margins(features, start, min(start + _TILE, n)), range(0, n, _TILE)))
+        n, documents = int(features.shape[0]), rows_of(features)
+        _ = self.blocks or self.rows
+        parts = list(in_threads(lambda start: self._margins(documents, start, min(start + _TILE, n)), range(0, n, _TILE)))
         return np.concatenate(parts) if parts else np.empty((0, self.shape[1]), dtype=np.float32)
 
     def state(self) -> dict[str, Any]:
