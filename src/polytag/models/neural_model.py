@@ -20,7 +20,7 @@ from polytag.errors import ConfigError, NotFittedError
 from polytag.labels import LabelSet
 from polytag.models.model import HeldOut, Model, State, param
 from polytag.nn import losses
-from polytag.nn.batch import LONG, Batch, Documents, Layout, TokenArrays, tokenise
+from polytag.nn.batch import LONG, Batch, Documents, Layout, TokenArrays, tokenise, windows_apart
 from polytag.nn.checkpoint import load_arrays, to_arrays
 from polytag.nn.continuing import take_over
 from polytag.nn.devices import DEVICES, PRECISIONS, autocast, pick_device, pick_precision
@@ -180,11 +180,8 @@ class NeuralModel(Model):
         """The network's output (batch, labels); that of several windows is pooled."""
         if batch.ids.ndim == 2:
             return _as_tensor(network(batch.ids, batch.mask))
-        n, windows, length = batch.ids.shape
         used = batch.mask.any(dim=2)  # (batch, windows)
-        mask = batch.mask.clone()
-        mask[:, :, 0] = True  # a window that is not used reads something all the same, and is left out afterwards
-        logits = _as_tensor(network(batch.ids.view(-1, length), mask.view(-1, length))).view(n, windows, -1)
+        logits = _as_tensor(network(*windows_apart(batch.ids, batch.mask))).view(*used.shape, -1)
         if self.window_pooling == "max":
             return logits.masked_fill(~used[..., None], float("-inf")).amax(dim=1)
         return (logits * used[..., None]).sum(dim=1) / used.sum(dim=1, keepdim=True)

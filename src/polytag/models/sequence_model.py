@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from polytag.errors import ConfigError
 from polytag.models.model import State, model_name, param
 from polytag.models.neural_model import NeuralModel, Reading
-from polytag.nn.batch import Batch
+from polytag.nn.batch import Batch, windows_apart
 from polytag.nn.beam import Found, beam_search
 from polytag.nn.decoders import Decoder
 from polytag.nn.encoders import Encoder
@@ -44,11 +44,8 @@ class SequenceNetwork(nn.Module):
         """States (batch, length, hidden) in float32 and their mask (batch, length), of ids that may come in windows."""
         if ids.ndim == 2:
             return self.encoder(ids, mask).float(), mask
-        n, windows, length = ids.shape
-        read = mask.clone()
-        read[:, :, 0] = True  # a window that is not used reads something all the same, and is masked afterwards
-        states = self.encoder(ids.view(-1, length), read.view(-1, length)).float()
-        return states.view(n, windows * length, -1), mask.view(n, -1)
+        states = self.encoder(*windows_apart(ids, mask)).float()
+        return states.view(len(ids), ids.shape[1] * ids.shape[2], -1), mask.flatten(1)
 
     def learn(self, batch: Batch, sequence: Tensor) -> Tensor:
         """Logits (batch, steps, labels + 1) for every step of the true sequences (batch, steps)."""

@@ -168,6 +168,16 @@ class Documents:
         return targets.scatter_(1, columns, 1.0)[:, : self.n_labels]
 
 
+def windows_apart(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Windows (batch, windows, length) as texts of their own, (batch * windows, length).
+
+    One that is not used reads its first place all the same, for a text of nothing has no states; leave it out afterwards.
+    """
+    read = mask.clone()
+    read[:, :, 0] = True
+    return ids.flatten(0, 1), read.flatten(0, 1)
+
+
 def bucket(length: int, multiple: int, most: int) -> int:
     """The length that a batch is padded to: the next multiple, but not beyond the most."""
     return max(length, min(-(-length // multiple) * multiple, most))

@@ -174,13 +174,13 @@ class TreeRanker:
 
         ``first`` (documents, nodes below the root) holds the logs of the first level where something else finds it.
         """
-        levels, n = self.tree.levels(labels), int(labels.shape[0])
+        levels, n, arrays = self.tree.levels(labels), int(labels.shape[0]), unlocked_rows(features)
         above = csr_array((np.zeros(n, np.float32), np.zeros(n, np.int32), np.arange(n + 1)), shape=(n, 1))
         if first is not None:
             above, levels = levels[0], levels[1:]
             above.data = first[np.repeat(np.arange(n), np.diff(above.indptr)), above.indices]
         for depth, level in enumerate(levels, start=len(self.tree.starts) - len(levels)):
-            level.data = self._given_below(unlocked_rows(features), depth, above, level, WORTH[worth])
+            level.data = self._given_below(arrays, depth, above, level, WORTH[worth])
             above = level
         found = csr_array((above.data, self.tree.order[above.indices], above.indptr), shape=labels.shape)
         found.sort_indices()
