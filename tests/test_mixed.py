@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from conftest import Command, Toy, toy_corpus
 from polytag.classifier import Classifier
 from polytag.corpus import Corpus
-from polytag.decision import METRICS
+from polytag.decision import METRICS, NOISE
 from polytag.errors import ArtefactError, ConfigError
 from polytag.labels import LabelSet, indicator
 from polytag.models.binary_relevance import BinaryRelevance
@@ -116,32 +116,38 @@ def reached(parts: Sequence[Scores], weights: Sequence[float], truth: csr_array,
 
 @settings(max_examples=40)
 @given(st.data(), st.sampled_from(list(METRICS)), st.integers(0, 1))
-def test_two_parts_get_the_best_weights_of_the_whole_grid(data: st.DataObject, metric: str, least: int) -> None:
+def test_two_parts_get_the_middle_of_the_best_weights_of_the_whole_grid(data: st.DataObject, metric: str, least: int) -> None:
     parts, truth = tables(data, 2)
     found = fit_weights(parts, truth, metric, least)
     grid = {a: reached(parts, (a / UNITS, 1 - a / UNITS), truth, metric, least) for a in range(UNITS + 1)}
-    assert found.value == pytest.approx(max(grid.values()))
+    assert found.value >= max(grid.values()) - NOISE - 1e-6
     assert reached(parts, found.weights, truth, metric, least) == pytest.approx(found.value)
     assert [weights[0] for weights, _ in found.tried] == [a / UNITS for a in range(UNITS + 1)]
     assert [value for _, value in found.tried] == pytest.approx(list(grid.values()), abs=1e-6)
-    evenest = min(abs(a - UNITS // 2) for a in grid if grid[a] == pytest.approx(found.value))
-    assert abs(found.weights[0] * UNITS - UNITS // 2) == pytest.approx(evenest)
+    close = [a for a in grid if grid[a] >= max(grid.values()) - NOISE]
+    if reached(parts, (middle := np.mean(close) / UNITS, 1 - middle), truth, metric, least) >= max(grid.values()) - NOISE:
+        assert found.weights[0] == pytest.approx(middle)
+    else:  # between good weights lie bad ones: the most even of the best
+        evenest = min(abs(a - UNITS // 2) for a in grid if grid[a] == pytest.approx(max(grid.values())))
+        assert abs(found.weights[0] * UNITS - UNITS // 2) == pytest.approx(evenest)
 
 
 @settings(max_examples=8)
 @given(st.data(), st.integers(3, 4))
-def test_more_parts_end_where_no_move_between_two_helps_and_never_below_the_best_part(data: st.DataObject, n: int) -> None:
+def test_of_more_parts_no_move_between_two_helps_beyond_noise_and_none_alone_is_better(data: st.DataObject, n: int) -> None:
     parts, truth = tables(data, n)
     found = fit_weights(parts, truth, "micro_f1", 1)
     assert sum(found.weights) == pytest.approx(1) and min(found.weights) >= 0
     for j in range(n):
-        assert found.value >= reached(parts, [float(i == j) for i in range(n)], truth, "micro_f1", 1) - 1e-9
+        assert found.value >= reached(parts, [float(i == j) for i in range(n)], truth, "micro_f1", 1) - NOISE - 1e-9
+    best = max(found.tried, key=lambda pair: pair[1])
+    assert found.value >= best[1] - NOISE - 1e-9
     for i, j in itertools.combinations(range(n), 2):
-        both = found.weights[i] + found.weights[j]
+        both = best[0][i] + best[0][j]
         for step in range(round(both * UNITS) + 1):
-            moved = list(found.weights)
+            moved = list(best[0])
             moved[i], moved[j] = step / UNITS, both - step / UNITS
-            assert reached(parts, moved, truth, "micro_f1", 1) <= found.value + 1e-9
+            assert reached(parts, moved, truth, "micro_f1", 1) <= best[1] + 1e-9
     assert found == fit_weights(parts, truth, "micro_f1", 1)
 
 
@@ -425,8 +431,10 @@ def test_the_log_has_the_curve_over_alpha(toy: Toy, tmp_path: Path) -> None:
     (event,) = [event for event in read_log(tmp_path / "run") if event["event"] == "mixing"]
     assert found is not None and event["parts"] == ["br", "cc"]
     assert [weights[0] for weights in event["tried"]] == [a / 20 for a in range(21)]
-    assert len(event["micro_f1"]) == 21 and max(event["micro_f1"]) == event["value"]
-    assert event["micro_f1"][event["tried"].index(event["weights"])] == event["value"]
+    best = max(event["micro_f1"])
+    assert len(event["micro_f1"]) == 21 and event["value"] >= best - NOISE
+    close = [weights[0] for weights, value in zip(event["tried"], event["micro_f1"], strict=True) if value >= best - NOISE]
+    assert min(close) <= event["weights"][0] <= max(close)
 
 
 def test_many_labels_are_never_scored_all_for_the_k_best(mixed: Classifier, toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ _SHRINKAGE = (80.0, 20.0, 5.0)  # pseudo-counts that pull a label's threshold to
 _PARTS = 5
 _ENOUGH = 5_000  # documents decided in cross-fitting, if need be by dividing the same ones in several ways
 _MOST_TIMES = 10
-_NOISE = 0.002  # a difference in the metric that says nothing
+NOISE = 0.002  # a difference in the metric that says nothing
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Decision:
         """The best rule; of those that are as good within the noise, the one that does most for rare labels."""
         if not tried:
             return candidates[0]
-        bar = max(values[0] for values in tried.values()) - _NOISE
+        bar = max(values[0] for values in tried.values()) - NOISE
         close = [name for name in candidates if tried[name][0] >= bar]
         return max(close, key=lambda name: tried[name][1])  # the first, simplest, wins a tie
 
