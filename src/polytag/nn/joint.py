@@ -147,4 +147,6 @@ class LabelPart(nn.Module):
         at = count + torch.arange(width, device=states.device)  # (batch, width)
         tokens = states.gather(2, at[None, ..., None].expand(blocks, -1, -1, hidden))  # (blocks, batch, width, hidden)
         pooled = self.share.to(tokens.dtype)[:, None] @ tokens  # (blocks, batch, most labels of a block, hidden)
-        return pooled.transpose(0, 1).reshape(batch, -1, hidden)[:, self.place]
+        if blocks == 1:
+            return pooled[0]
+        return pooled.transpose(0, 1).reshape(batch, -1, hidden).index_select(1, self.place)
