@@ -51,7 +51,8 @@ def neural_models() -> list[str]:
 
 JOINT = [
     {"auxiliary": "plcp"}, {"auxiliary": "clcp"}, {"auxiliary": "both", "shared": True}, {"joint": False}, {"cross": False},
-    {"label_text": "new"}, {"label_text": "description"}, {"block": 4}, {"loss": "focal"}, {"positive_weight": 0.5},
+    {"label_text": "new"}, {"label_text": "description"}, {"pooled": True}, {"block": 4}, {"loss": "focal"},
+    {"positive_weight": 0.5},
 ]  # fmt: skip
 TOLD = [(name, {}) for name in neural_models()] + [("laco", told) for told in JOINT] + [("seqtag", {"block": 4})]
 
