@@ -20,6 +20,7 @@ from polytag.models.match_model import MatchModel
 from polytag.models.model import MODELS, model_class
 from polytag.models.neural_model import NeuralModel
 from polytag.nn.batch import Documents, tokenise
+from polytag.nn.devices import autocast
 from toys import tiny_bert, toy_corpus
 
 ASKING = {
@@ -62,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_bert(tmp_path_factory.mktemp("bert"))
 
 
-def one_step(model: NeuralModel) -> dict[str, bool]:
+def one_step(model: NeuralModel, dtype: torch.dtype | None = None) -> dict[str, bool]:
     """Gathering, forward, loss and backward under watch; which parameters were reached."""
     corpus = toy_corpus(12)
     model.labels = corpus.labels
@@ -78,7 +79,10 @@ def one_step(model: NeuralModel) -> dict[str, bool]:
     model.network.train()
     on_device = torch.from_numpy(rows)
     with Refusing():
-        model._loss(model.network, data.batch(on_device, length, windows)).backward()
+        with autocast(device, dtype):
+            loss = model._loss(model.network, data.batch(on_device, length, windows))
+        loss.backward()
+    assert bool(torch.isfinite(loss))
     return {name: weight.grad is not None for name, weight in model.network.named_parameters()}
 
 
@@ -91,6 +95,15 @@ def test_a_training_step_asks_the_host_nothing(name: str, told: dict[str, Any], 
         model.encoder = str(folder)
     reached = one_step(model)
     assert any(reached.values())
+
+
+@pytest.mark.parametrize(("name", "told"), [row for row in TOLD if row[0] in ("laco", "seqtag")], ids=lambda value: str(value))
+def test_nor_does_one_in_half_precision(name: str, told: dict[str, Any], folder: Path) -> None:
+    """As on a GPU: products of matrices in bfloat16, and no two types that do not go together."""
+    model = model_class(name)(**told)
+    assert isinstance(model, NeuralModel)
+    model.device, model.encoder = "cpu", str(folder)
+    assert any(one_step(model, torch.bfloat16).values())
 
 
 @pytest.mark.parametrize(
