@@ -163,7 +163,8 @@ class LabelPart(nn.Module):
         """The embedding that stands for each label (labels, embedding), where one does."""
         if self.words is None or self.weights is None:
             return self.new
-        return (self.weights[..., None] * encoder.token_table()(self.words)).sum(dim=1)  # no product of matrices: in float32
+        words: Tensor = encoder.token_table()(self.words)  # (labels, most, embedding)
+        return (self.weights[..., None] * words).sum(dim=1)  # no product of matrices: it stays in float32
 
     def _labels(self, states: Tensor, count: Tensor) -> Tensor:
         """The mean of every label's tokens (batch, labels, hidden)."""
