@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--into", type=Path, required=True)
     parser.add_argument("--encoder", default="", help="the folder that stood for the packaged encoder; it is called minilm")
+    parser.add_argument("--bootstrap", nargs="+", type=Path, default=[], help="what bootstrap.py wrote about these rows")
     told = parser.parse_args()
     result: dict[str, Any] = json.loads(told.into.read_text()) if told.into.exists() else {"rows": []}
     for path in told.files:
@@ -65,6 +66,8 @@ def main() -> None:
             made = row_of(job)
             if made is not None:
                 result["rows"] = [row for row in result["rows"] if row.get("name") != made["name"]] + [made]
+    if told.bootstrap:
+        result["bootstrap"] = rounded([row for path in told.bootstrap for row in json.loads(path.read_text())])
     told.into.write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -10,6 +10,8 @@ With ``--runs`` every trained classifier is kept there as NAME-SEED, and ``{runs
 folder and the seed: so can a mixture name the runs of an earlier call. A job's ``decisions`` are further rules that its scores
 are judged by: thresholds such as 0.5, ``"decoded"``, or ``"closed"`` and ``"open"`` under the label tree. Its ``variants`` are
 settings that a trained model is given afterwards.
+
+With ``--keep`` the label sets that every classifier decides are kept in a folder, as NAME-SEED.npz, for ``bootstrap.py``.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ KEPT = ("micro_f1", "macro_f1", "subset_accuracy", "p@1", "p@3", "p@5", "hamming
 
 def run_one(told: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
     """Train once and measure."""
+    from bootstrap import keep
     from polytag import Classifier, Corpus, LabelSet
     from polytag.run import Run
 
@@ -48,6 +51,9 @@ def run_one(told: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
     row |= {"by_epoch": log.values, "mixing": log.mixing}
     if told.runs:
         classifier.save(told.runs / f"{job['name'].replace(' ', '-')}-{told.seed}")
+    if told.keep:
+        sets = {name: classifier.decision.decide(classifier.scores(parts[name].texts), labels) for name in names[1:]}
+        keep(told.keep / f"{job['name'].replace(' ', '-')}-{told.seed}.npz", {n: (sets[n], parts[n].truth) for n in sets})
     for name in names[1:]:
         start = time.perf_counter()
         row[name] = _kept(classifier.evaluate(parts[name]))
@@ -140,6 +146,7 @@ def run_job(told: argparse.Namespace, job: dict[str, Any], seed: int) -> dict[st
     """One job in a process of its own; what it prints last is its row."""
     command = [sys.executable, __file__, "--data", str(told.data), "--one", json.dumps(job), "--seed", str(seed)]
     command += ["--test"] * told.test + (["--runs", str(told.runs)] if told.runs else [])
+    command += ["--keep", str(told.keep)] if told.keep else []
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"seed": seed, "error": done.stderr[-2000:]}
@@ -165,6 +172,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--test", action="store_true", help="open the test documents too")
     parser.add_argument("--runs", type=Path, help="keep the trained classifiers in this folder")
+    parser.add_argument("--keep", type=Path, help="keep the decided label sets in this folder")
     parser.add_argument("--one", help="a job as JSON, run in this process")
     parser.add_argument("--seed", type=int, default=0)
     told = parser.parse_args()

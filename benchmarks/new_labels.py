@@ -28,6 +28,7 @@ from polytag import Classifier, Corpus, LabelSet
 from polytag.metrics import macro_f1, micro_f1
 from polytag.models.laco import Laco
 from polytag.nn.batch import Layout, tokenise
+from polytag.nn.devices import pick_device
 from polytag.nn.embedding import document_vectors
 from polytag.nn.encoders import build_encoder
 from polytag.nn.pretrained import WordSizes, describe_encoder, load_pretrained
@@ -96,6 +97,7 @@ def by_embedding(train: Corpus, valid: Corpus, new: dict[str, str], asked: Corpu
     tokens, description = describe_encoder(encoder, [], WordSizes(), None)
     network = build_encoder(description).eval()
     load_pretrained(network, encoder, tokens)
+    network.to(pick_device("auto"))
     layout = Layout(256, prefix=tokens.prefix, suffix=tokens.suffix, pad=tokens.pad)
 
     def vectors(texts: list[str]) -> NDArray[np.float32]:

@@ -116,6 +116,50 @@ def sequences(found: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
+JOINT_PAPERS = {  # LACO's tables 2 and 4, all of AAPD's training documents: micro-F1, macro-F1, subset accuracy, Hamming loss
+    "aapd": [
+        ("paper: LACO+plcp", ".749 | .599 | .439 | .0212"),
+        ("paper: LACO+clcp", ".747 | .612 | .427 | .0215"),
+        ("paper: LACO", ".745 | .591 | .425 | .0213"),
+        ("paper: LACO without CA", ".735 | .584 | | "),
+        ("paper: LACO without JE", ".726 | .577 | | .0237"),
+        ("paper: BERT", ".734 | .572 | | .0224"),
+        ("paper: SeqTag", ".729 | .585 | .410 | .0238"),
+    ],
+}
+
+
+def joint(found: dict[str, Any]) -> str:
+    """Every model with its seeds' spread, and what separates it from bert on the same documents."""
+    parts, keys = [], QUALITY[:4]
+    apart = {row["other"]: row for row in found.get("bootstrap", [])}
+    for corpus in ("aapd", "reuters"):
+        rows = [row for row in found["rows"] if row["corpus"] == corpus]
+        head = [corpus, *(key.replace("_", " ") for key in keys), "micro-F1 minus bert's", "macro-F1 minus bert's"]
+        parts += ["", _row(*head), _row(*["---"] * len(head))]
+        for row in sorted(rows, key=lambda row: -row["test_mean_and_deviation"]["micro_f1"][0]):
+            values = row["test_mean_and_deviation"]
+            cells = [f"{_plain(values[key][0])} ± {_plain(values[key][1])}" for key in keys]
+            pair = apart.get(row["name"].replace(" ", "-"), {})
+            cells += [_interval(pair[key]) if key in pair else "" for key in keys[:2]]
+            parts.append(_row(row["name"].removeprefix(f"{corpus} "), *cells))
+        parts += [f"| *{name}* | {cells} | | |" for name, cells in JOINT_PAPERS.get(corpus, [])]
+    return "\n".join(parts)
+
+
+def _interval(found: dict[str, Any]) -> str:
+    low, high = found["interval_95"]
+    return f"{found['difference']:+.4f} ({low:+.4f} to {high:+.4f})"
+
+
+def joint_cost(found: dict[str, Any]) -> str:
+    """Documents a second in training."""
+    lines = [_row("model", "documents/s", "times slower than bert"), _row(*["---"] * 3)]
+    slower = found["times_slower_than_bert"]
+    lines += [_row(name, f"{value:,.0f}", f"{slower[name]:.2f}") for name, value in found["documents_per_second"].items()]
+    return "\n".join(lines)
+
+
 def decoding(found: dict[str, Any]) -> str:
     """Documents a second by beam, and the whole prediction where it was timed."""
     head = ["beam", "labels per document", "decoded documents/s", "whole prediction, times that with beam 1"]
@@ -141,6 +185,8 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "training_speed": training_speed,
     "cpu_prediction": cpu_prediction,
     "sequences": sequences,
+    "joint": joint,
+    "joint_cost": joint_cost,
     "decoding": decoding,
     "decoding-cpu": decoding,
     "padding": padding,

@@ -47,9 +47,9 @@ def described(things: list[str]) -> dict[str, str]:
 NEW = described(THINGS[18:])
 
 
-@pytest.fixture(scope="module")
-def trained() -> Classifier:
-    return Classifier("laco", OPTIONS).fit(documents(500, 0, SEEN), documents(80, 1, SEEN))
+@pytest.fixture(scope="module", params=[False, True], ids=["tokens", "pooled"])
+def trained(request: pytest.FixtureRequest) -> Classifier:
+    return Classifier("laco", {**OPTIONS, "pooled": request.param}).fit(documents(500, 0, SEEN), documents(80, 1, SEEN))
 
 
 @pytest.fixture

@@ -156,6 +156,26 @@ def test_in_blocks_a_label_is_read_with_its_block_and_a_word_is_the_mean_over_bl
     assert torch.allclose(words[mask], mean[mask], atol=1e-6)
 
 
+def test_a_pooled_label_is_one_token_the_mean_of_its_words_embeddings() -> None:
+    """It is read as a new token with that embedding would be, and teaches the embeddings of its words."""
+    torch.manual_seed(0)
+    encoder = BiLSTM(9, 4, 3, 1, 0.0)
+    single = [np.zeros(1, dtype=np.int64)] * 5
+    for room in (99, 2):
+        blocks = label_blocks(single, room, (3,), 0)
+        pooled, new = LabelPart(blocks, words=[np.array(tokens) for tokens in LABELS]), LabelPart(blocks, embedding=4)
+        assert new.new is not None
+        table = encoder.token_table().weight
+        with torch.no_grad():
+            new.new.copy_(torch.stack([table[tokens].mean(dim=0) for tokens in LABELS]))
+        for found, expected in zip(pooled(encoder, *padded()), new(encoder, *padded()), strict=True):
+            assert torch.allclose(found, expected, atol=1e-6)
+    table.grad = None
+    pooled(encoder, *padded())[1].sum().backward()
+    assert table.grad is not None and bool((table.grad[8] != 0).any()), "token 8 stands in a label's name only"
+    assert not list(pooled.parameters())
+
+
 def test_new_tokens_stand_in_for_the_labels_and_are_learned() -> None:
     torch.manual_seed(0)
     encoder = BiLSTM(9, 4, 3, 1, 0.0)

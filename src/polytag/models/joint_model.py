@@ -36,12 +36,16 @@ class JointModel(NeuralModel):
     max_length: int = param(320, "most tokens of a text; the labels come on top", minimum=4)
     long: str = param("head", "what is read of longer texts", choices=LONG[:2])
     label_text: str = param("name", "labels are read by name, by description, or as new tokens, one each", choices=LABEL_TEXTS)
+    pooled: bool = param(False, "whether a label is one token, the mean of its words' embeddings: cheap where there are many")
     block: int = param(0, "most tokens of labels beside one text; 0: as many as fit", minimum=0)
 
     def _label_part(self, encoder: Encoder, first: int, last: int) -> LabelPart:
         """The part of the input that some labels are, by number; blocks of later ones are no wider than those of the first."""
         assert self.tokens is not None
         pieces = self._label_tokens(self.labels.names[first:last])
+        words = pieces if self.pooled and self.label_text != "new" else None
+        if words is not None:
+            pieces = [np.full(1, self.tokens.pad, dtype=np.int64) for _ in pieces]
         end = self.tokens.suffix
         room = self._room(encoder, even(sum(map(len, pieces)) + len(end)))
         if first:
@@ -51,7 +55,7 @@ class JointModel(NeuralModel):
         if cut:
             log.warning("the texts of %d labels are read up to %d tokens only", cut, longest)
         new = encoder.token_table().embedding_dim if self.label_text == "new" else 0
-        return LabelPart(label_blocks([piece[:longest] for piece in pieces], room, end, self.tokens.pad), new)
+        return LabelPart(label_blocks([piece[:longest] for piece in pieces], room, end, self.tokens.pad), new, words)
 
     def _room(self, encoder: Encoder, total: int) -> int:
         """Tokens that a block may have, of labels that have so many in total."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import torch
 from torch import Tensor, nn
 
@@ -10,7 +13,7 @@ class Crf(nn.Module):
     """Sequences of tags, all of one length: ``p(y | x) = exp(s(x, y)) / sum_y' exp(s(x, y'))``.
 
     The score ``s`` adds up the emissions of the tags (batch, length, tags), the transitions from each tag to the next, and one
-    number each for the first and the last tag. Loops are over the length alone, and nothing in them asks the host.
+    number each for the first and the last tag. Nothing here asks the host.
     """
 
     def __init__(self, tags: int) -> None:
@@ -26,40 +29,57 @@ class Crf(nn.Module):
 
     def score(self, emissions: Tensor, tags: Tensor) -> Tensor:
         """``s`` of tag sequences: (batch,)."""
-        emitted = emissions.gather(2, tags[..., None]).squeeze(2).sum(dim=1)
-        moved = self.transitions[tags[:, :-1], tags[:, 1:]].sum(dim=1)
-        return emitted + moved + self.first[tags[:, 0]] + self.last[tags[:, -1]]
+        ones = (tags[..., None] == torch.arange(len(self.first), device=tags.device)).to(emissions.dtype)  # (batch, length, tags)
+        emitted = (emissions * ones).sum(dim=(1, 2))
+        moves = ones[:, :-1].transpose(1, 2) @ ones[:, 1:]  # (batch, tags, tags): how often each follows each
+        return emitted + (moves * self.transitions).sum(dim=(1, 2)) + ones[:, 0] @ self.first + ones[:, -1] @ self.last
 
     def log_partition(self, emissions: Tensor) -> Tensor:
         """The log of the sum over all sequences: (batch,)."""
-        return torch.logsumexp(self._forward(emissions)[-1] + self.last, dim=1)
+        found = _sweep(self.first + emissions[:, 0], self._steps(emissions), _log_sum)
+        return torch.logsumexp(found[:, -1] + self.last, dim=1)
 
     def marginals(self, emissions: Tensor) -> Tensor:
         """The probability of every tag at every place (batch, length, tags), by the forward-backward algorithm."""
-        before = self._forward(emissions)
-        after = [self.last.expand_as(before[0])]
-        for place in range(emissions.shape[1] - 1, 0, -1):
-            onward = emissions[:, place] + after[-1]  # (batch, tags)
-            after.append(torch.logsumexp(self.transitions + onward[:, None], dim=2))
-        both = torch.stack(before, dim=1) + torch.stack(after[::-1], dim=1)
-        return torch.softmax(both, dim=2)
+        steps = self._steps(emissions)
+        before = _sweep(self.first + emissions[:, 0], steps, _log_sum)
+        after = _sweep(self.last.expand(len(emissions), -1), steps.flip(1).transpose(2, 3), _log_sum).flip(1)
+        return torch.softmax(before + after, dim=2)
 
     def decode(self, emissions: Tensor) -> Tensor:
         """The most likely sequence (batch, length), by Viterbi's algorithm."""
-        best, came = self.first + emissions[:, 0], []
-        for place in range(1, emissions.shape[1]):
-            value, from_tag = (best[..., None] + self.transitions).max(dim=1)  # (batch, tags)
-            best = value + emissions[:, place]
-            came.append(from_tag)
-        tags = [(best + self.last).argmax(dim=1)]
-        for from_tag in reversed(came):
+        best = _sweep(self.first + emissions[:, 0], self._steps(emissions), _largest)  # (batch, length, tags)
+        came = (best[:, :-1, :, None] + self.transitions).argmax(dim=2)  # (batch, length - 1, tags): the tag before
+        tags = [(best[:, -1] + self.last).argmax(dim=1)]
+        for from_tag in reversed(came.unbind(dim=1)):
             tags.append(from_tag.gather(1, tags[-1][:, None]).squeeze(1))
         return torch.stack(tags[::-1], dim=1)
 
-    def _forward(self, emissions: Tensor) -> list[Tensor]:
-        """For every place, the log of the sum over all beginnings that end there in each tag: (batch, tags) each."""
-        found = [self.first + emissions[:, 0]]
-        for place in range(1, emissions.shape[1]):
-            onward = torch.logsumexp(found[-1][..., None] + self.transitions, dim=1)
-            found.append(onward + emissions[:, place])
-        return found
+    def _steps(self, emissions: Tensor) -> Tensor:
+        """What a move from one tag to another is worth, for every place but the first: (batch, length - 1, tags, tags)."""
+        return self.transitions + emissions[:, 1:, None]
+
+
+_Join: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+
+
+def _sweep(start: Tensor, steps: Tensor, join: _Join) -> Tensor:
+    """``start`` (batch, tags) and what it becomes after each of the steps (batch, steps, tags, tags): (batch, steps + 1, tags).
+
+    Joining steps is associative, so after one round every place knows the two steps before it, then four, and so on: a
+    handful of large operations for a long sequence instead of a chain of hundreds of small ones.
+    """
+    found = torch.cat([start[:, None, None].expand(-1, 1, start.shape[1], -1), steps], dim=1)
+    reach = 1
+    while reach < found.shape[1]:
+        found = torch.cat([found[:, :reach], join(found[:, :-reach], found[:, reach:])], dim=1)
+        reach *= 2
+    return found[:, :, 0]  # from whatever tag: a sequence begins with ``start``
+
+
+def _log_sum(first: Tensor, second: Tensor) -> Tensor:
+    return torch.logsumexp(first[..., None] + second[..., None, :, :], dim=-2)
+
+
+def _largest(first: Tensor, second: Tensor) -> Tensor:
+    return (first[..., None] + second[..., None, :, :]).amax(dim=-2)

@@ -31,7 +31,7 @@ class CrossAttention(nn.Module):
 
     def forward(self, words: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
         """The document, c (batch, hidden)."""
-        strength = self.fit(words, mask, labels).amax(dim=1, keepdim=True)  # (batch, 1, length)
+        strength = functional.relu(self._filtered(words, mask, labels).amax(dim=1, keepdim=True))  # (batch, 1, length)
         return self._sum(strength, words, mask).squeeze(1)
 
     def views(self, words: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
@@ -40,12 +40,25 @@ class CrossAttention(nn.Module):
 
     def fit(self, words: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
         """How each word, with its neighbours, fits each label: (batch, labels, length), never below zero."""
+        return functional.relu(self._filtered(words, mask, labels))
+
+    def _filtered(self, words: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """The filter's output (batch, labels, length).
+
+        A filter along a hundred places, with one channel, is a matrix product with the band matrix of its weights: far cheaper
+        than a convolution, whose gradients for a single channel no library is made for.
+        """
         words = words * mask[..., None].to(words.dtype)  # what is beyond the text fits nothing
         products = labels @ words.transpose(1, 2)  # M, (batch, labels, length)
-        batch, n_labels, length = products.shape
+        return products @ self._band(words.shape[1]).to(products.dtype) + self.bias.to(products.dtype)
+
+    def _band(self, length: int) -> Tensor:
+        """The filter as a matrix (length, length): how much the word of a row counts at the place of a column."""
         window = self.weight.shape[2]
-        around = functional.pad(products.reshape(batch * n_labels, 1, length), ((window - 1) // 2, window // 2))
-        return functional.relu(functional.conv1d(around, self.weight, self.bias)).view(batch, n_labels, length)
+        place, tap = (torch.arange(n, device=self.weight.device) for n in (length, window))
+        apart = place[:, None] - place + (window - 1) // 2  # (length, length)
+        which = (apart[..., None] == tap).to(self.weight.dtype)  # (length, length, window)
+        return which @ self.weight[0, 0]
 
     def _sum(self, strength: Tensor, words: Tensor, mask: Tensor) -> Tensor:
         """The words' states by their weights: strength (batch, any, length) to (batch, any, hidden)."""

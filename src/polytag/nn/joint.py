@@ -79,6 +79,15 @@ def _ends(lengths: Sequence[int], room: int) -> list[int]:
     return [*ends, len(lengths)]
 
 
+def _mean_of(words: Sequence[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The tokens of labels, padded (labels, most), and what each counts in their mean."""
+    lengths = np.array([len(piece) for piece in words])
+    inside = np.arange(lengths.max()) < lengths[:, None]
+    padded = np.zeros(inside.shape, dtype=np.int64)
+    padded[inside] = np.concatenate(words)
+    return padded, (inside / lengths[:, None]).astype(np.float32)
+
+
 class LabelPart(nn.Module):
     """The labels' part of the input. What an encoder reads is ``[CLS] text [SEP] labels [SEP]``, and padding only after that.
 
@@ -96,9 +105,15 @@ class LabelPart(nn.Module):
     owners: Tensor
     share: Tensor
     place: Tensor
+    words: Tensor | None
+    weights: Tensor | None
 
-    def __init__(self, blocks: Blocks, embedding: int = 0) -> None:
-        """Take the tokens of the labels; with ``embedding``, one new embedding of that size per label stands for them."""
+    def __init__(self, blocks: Blocks, embedding: int = 0, words: Sequence[NDArray[Any]] | None = None) -> None:
+        """Take the tokens of the labels.
+
+        With ``embedding``, one new embedding of that size per label stands for them; with ``words``, the mean of the embeddings
+        of a label's own tokens. Then a label is one token in the blocks, and it does not matter which.
+        """
         super().__init__()
         n_labels = int(blocks.owners.max()) + 1
         own = blocks.owners >= 0
@@ -112,6 +127,9 @@ class LabelPart(nn.Module):
         for name, array in (*blocks._asdict().items(), ("share", share), ("place", place)):
             self.register_buffer(name, torch.from_numpy(np.asarray(array)), persistent=False)  # they follow from the labels
         self.new = nn.Parameter(torch.randn(n_labels, embedding) * 0.02) if embedding else None
+        means = (None, None) if words is None else map(torch.from_numpy, _mean_of(words))
+        for name, tensor in zip(("words", "weights"), means, strict=True):
+            self.register_buffer(name, tensor, persistent=False)
 
     def trim(self) -> bool:
         """Leave out padding that all blocks have; whether none is left."""
@@ -130,15 +148,23 @@ class LabelPart(nn.Module):
         inside = in_text | (self.mask[:, at] & (place < count + width))  # (blocks, batch, length + width)
         text = nn.functional.pad(ids, (0, width))
         embedded = encoder.token_table()(torch.where(in_text, text, self.ids[:, at]))
-        if self.new is not None:
+        table = self._one_each(encoder)
+        if table is not None:
             owner = self.owners[:, at]
-            new = nn.functional.embedding(owner.clamp(min=0), self.new)
+            new = nn.functional.embedding(owner.clamp(min=0), table)
             embedded = torch.where(((owner >= 0) & ~in_text)[..., None], new, embedded)
         segments = (~in_text).long().expand(blocks, -1, -1)
         states = encoder.read(embedded.flatten(0, 1), inside.flatten(0, 1), segments.flatten(0, 1))
         states = states.view(blocks, batch, length + width, -1)
         words = states[0, :, :length] if blocks == 1 else states[:, :, :length].mean(dim=0)
         return words, self._labels(states, count)
+
+    def _one_each(self, encoder: Encoder) -> Tensor | None:
+        """The embedding that stands for each label (labels, embedding), where one does."""
+        if self.words is None or self.weights is None:
+            return self.new
+        words: Tensor = encoder.token_table()(self.words)  # (labels, most, embedding)
+        return (self.weights[..., None] * words).sum(dim=1)  # no product of matrices: it stays in float32
 
     def _labels(self, states: Tensor, count: Tensor) -> Tensor:
         """The mean of every label's tokens (batch, labels, hidden)."""
@@ -147,4 +173,6 @@ class LabelPart(nn.Module):
         at = count + torch.arange(width, device=states.device)  # (batch, width)
         tokens = states.gather(2, at[None, ..., None].expand(blocks, -1, -1, hidden))  # (blocks, batch, width, hidden)
         pooled = self.share.to(tokens.dtype)[:, None] @ tokens  # (blocks, batch, most labels of a block, hidden)
-        return pooled.transpose(0, 1).reshape(batch, -1, hidden)[:, self.place]
+        if blocks == 1:
+            return pooled[0]
+        return pooled.transpose(0, 1).reshape(batch, -1, hidden).index_select(1, self.place)

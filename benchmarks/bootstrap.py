@@ -1,0 +1,120 @@
+"""Is one model better than another? A paired bootstrap over documents, from what ``neural.py --keep`` kept.
+
+    python benchmarks/bootstrap.py FOLDER aapd-bert aapd-laco aapd-laco-plcp [--part test] [--draws 10000] [--out FILE]
+
+The first name is the one that the others are compared with; all seeds of a name are read. Documents are drawn with replacement,
+the same ones for both models and all seeds, and the difference of micro-F1 and macro-F1 (over the labels that occur in all
+documents of the part) is the mean over the seeds. The interval holds the middle 95 % of the differences. It says how far the
+result hangs on these documents; how far on the seed, the differences of the single seeds beside it say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, hstack
+
+Sets = tuple[csr_array, csr_array]  # what was decided, what is true
+
+
+def keep(path: Path, parts: dict[str, Sets]) -> None:
+    """Write label sets, decided and true, of some parts of a corpus; plain arrays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, NDArray[Any]] = {}
+    for part, both in parts.items():
+        for name, sets in zip(("decided", "truth"), both, strict=True):
+            arrays[f"{part}_{name}_indices"], arrays[f"{part}_{name}_indptr"] = sets.indices, sets.indptr
+        arrays[f"{part}_labels"] = np.array(both[1].shape[1])
+    np.savez_compressed(path, **arrays)
+
+
+def kept(path: Path, part: str) -> Sets:
+    """Read label sets again."""
+    with np.load(path, allow_pickle=False) as found:
+        if f"{part}_labels" not in found:
+            raise SystemExit(f"{path} has no sets of the part {part!r}; it was made without --test")
+        width = int(found[f"{part}_labels"])
+        pairs = [(found[f"{part}_{name}_indices"], found[f"{part}_{name}_indptr"]) for name in ("decided", "truth")]
+    decided, truth = (csr_array((np.ones(len(i), np.float32), i, p), shape=(len(p) - 1, width)) for i, p in pairs)
+    return decided, truth
+
+
+def counts(sets: Sets) -> csr_array:
+    """Per document: hits of every label, then its sets decided and true added up (documents, 2 x labels)."""
+    decided, truth = sets
+    return csr_array(hstack([decided.multiply(truth), decided + truth]))
+
+
+def f1s(weights: NDArray[Any], found: csr_array, occurs: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Micro-F1 and macro-F1 (draws, 2) where every document counts as often as a draw says (draws, documents)."""
+    totals = np.asarray((found.T @ weights.T).T, dtype=np.float64)  # (draws, 2 x labels)
+    hits, sums = np.hsplit(totals, 2)
+    each = np.divide(2 * hits, sums, out=np.zeros_like(hits), where=sums > 0)
+    micro = 2 * hits.sum(axis=1) / np.maximum(sums.sum(axis=1), 1)
+    return np.stack([micro, each[:, occurs].mean(axis=1)], axis=1)
+
+
+def compare(base: list[Sets], other: list[Sets], draws: int = 10_000, seed: int = 0) -> dict[str, Any]:
+    """The other model's micro-F1 and macro-F1 minus the first one's: on all documents, by seed, and over drawn documents."""
+    truth = base[0][1]
+    if any((one[1] != truth).nnz for one in (*base, *other)):
+        raise SystemExit("these sets are not of the same documents; compare runs on one corpus")
+    documents = truth.shape[0]
+    occurs = np.bincount(truth.indices, minlength=truth.shape[1]) > 0
+    rows = [[counts(one) for one in sets] for sets in (base, other)]
+    whole = [np.concatenate([f1s(np.ones((1, documents)), row, occurs) for row in model]) for model in rows]  # (seeds, 2)
+    rng, parts = np.random.default_rng(seed), []
+    for start in range(0, draws, 500):
+        drawn = rng.multinomial(documents, np.full(documents, 1 / documents), size=min(500, draws - start)).astype(np.float32)
+        first, second = (np.mean([f1s(drawn, row, occurs) for row in model], axis=0) for model in rows)
+        parts.append(second - first)
+    return {
+        name: _described(np.concatenate(parts)[:, at], whole[0][:, at], whole[1][:, at])
+        for at, name in enumerate(("micro_f1", "macro_f1"))
+    }
+
+
+def _described(differences: NDArray[Any], base: NDArray[Any], other: NDArray[Any]) -> dict[str, Any]:
+    low, high = np.quantile(differences, [0.025, 0.975])
+    found: dict[str, Any] = {"difference": float(other.mean() - base.mean()), "interval_95": [float(low), float(high)]}
+    found["share_of_draws_above_zero"] = float((differences > 0).mean())
+    found["base_by_seed"], found["other_by_seed"] = base.tolist(), other.tolist()
+    return found
+
+
+def main() -> None:
+    """Compare, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("base")
+    parser.add_argument("others", nargs="+")
+    parser.add_argument("--part", default="test", choices=("valid", "test"))
+    parser.add_argument("--draws", type=int, default=10_000)
+    parser.add_argument("--out", type=Path)
+    told = parser.parse_args()
+
+    def read(name: str) -> list[Sets]:
+        paths = sorted(path for path in told.folder.glob(f"{name}-*.npz") if path.stem[len(name) + 1 :].isdigit())
+        if not paths:
+            raise SystemExit(f"there is no {name}-SEED.npz in {told.folder}; the folder is what neural.py --keep was given")
+        return [kept(path, told.part) for path in paths]
+
+    result = []
+    for other in told.others:
+        row = {"base": told.base, "other": other, "part": told.part, "draws": told.draws}
+        row |= compare(read(told.base), read(other), told.draws)
+        result.append(row)
+        for name in ("micro_f1", "macro_f1"):
+            low, high = row[name]["interval_95"]
+            print(f"{other} - {told.base} {name} {row[name]['difference']:+.4f} [{low:+.4f}, {high:+.4f}]", flush=True)
+    if told.out:
+        told.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

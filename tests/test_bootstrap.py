@@ -1,0 +1,78 @@
+"""The paired bootstrap of the benchmarks: a planted difference is found, none where there is none, and F1 is the package's."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.metrics import macro_f1, micro_f1
+
+_SPEC = importlib.util.spec_from_file_location("bootstrap", Path(__file__).parents[1] / "benchmarks" / "bootstrap.py")
+assert _SPEC is not None and _SPEC.loader is not None
+bootstrap: Any = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(bootstrap)
+
+TRUTH = np.random.default_rng(0).random((400, 12)) < 0.2
+
+
+def sets(dense: NDArray[Any]) -> csr_array:
+    return csr_array(dense.astype(np.float32))
+
+
+def guessed(wrong: float, seed: int) -> tuple[csr_array, csr_array]:
+    """The truth, with so many of its cells turned over."""
+    flips = np.random.default_rng(seed).random(TRUTH.shape) < wrong
+    return sets(TRUTH ^ flips), sets(TRUTH)
+
+
+def test_a_planted_difference_is_found_with_its_sign_and_size() -> None:
+    worse, better = [guessed(0.08, seed) for seed in (1, 2, 3)], [guessed(0.05, seed) for seed in (4, 5, 6)]
+    found = bootstrap.compare(worse, better, draws=1000)
+    for name, metric in (("micro_f1", micro_f1), ("macro_f1", macro_f1)):
+        expected = np.mean([metric(t, d) for d, t in better]) - np.mean([metric(t, d) for d, t in worse])
+        low, high = found[name]["interval_95"]
+        assert found[name]["difference"] == pytest.approx(expected, abs=1e-6), "F1 as the package measures it"
+        assert 0 < low < expected < high
+    back = bootstrap.compare(better, worse, draws=1000)
+    assert back["micro_f1"]["interval_95"][1] < 0
+
+
+def test_models_that_are_equally_good_have_zero_inside() -> None:
+    inside = 0
+    for trial in range(20):
+        base, other = ([guessed(0.06, 100 * trial + seed) for seed in range(start, start + 3)] for start in (0, 50))
+        low, high = bootstrap.compare(base, other, draws=300)["micro_f1"]["interval_95"]
+        inside += low <= 0 <= high
+    assert inside >= 15, "about 19 of 20, had the seeds been drawn too"
+
+
+def test_it_is_paired() -> None:
+    """A model that differs in a few documents only has an interval far narrower than its own spread over documents."""
+    base = guessed(0.08, 1)
+    decided = base[0].toarray()
+    decided[:8] = TRUTH[:8]
+    found = bootstrap.compare([base], [(sets(decided), base[1])], draws=500)["micro_f1"]
+    low, high = found["interval_95"]
+    assert low > 0 and high - low < 0.02
+    same = bootstrap.compare([base], [base], draws=100)["micro_f1"]
+    assert same["interval_95"] == [0.0, 0.0]
+
+
+def test_sets_are_kept_and_read_again(tmp_path: Path) -> None:
+    decided, truth = guessed(0.1, 3)
+    bootstrap.keep(tmp_path / "new" / "aapd-laco-0.npz", {"test": (decided, truth)})
+    again = bootstrap.kept(tmp_path / "new" / "aapd-laco-0.npz", "test")
+    assert not (again[0] != decided).nnz and not (again[1] != truth).nnz and again[1].shape == truth.shape
+    with pytest.raises(SystemExit, match="without --test"):
+        bootstrap.kept(tmp_path / "new" / "aapd-laco-0.npz", "valid")
+
+
+def test_other_documents_are_refused() -> None:
+    with pytest.raises(SystemExit, match="same documents"):
+        bootstrap.compare([guessed(0.1, 0)], [(sets(TRUTH), sets(TRUTH[::-1]))], draws=10)
