@@ -22,8 +22,10 @@ help:  ## list the targets
 demo: $(NN)  ## train br, embed and bert on the shipped sample, print one table and three labelled documents
 	$(BIN)/python -m polytag.demo $(ARGS)
 
-test: $(DEV)  ## run the tests; ARGS="tests/test_docs.py -x" runs some
-	$(BIN)/python -m pytest $(ARGS)
+# A worker per core, each with one thread; at most four, because each holds torch. A worker that has nothing left takes tests
+# from another one, which leaves most tests of a file, and what they share, in one process.
+test: $(DEV)  ## run the tests; ARGS="tests/test_docs.py -x" runs some, ARGS="-n0 --pdb" stays in one process
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal $(ARGS)
 
 check: $(DEV)  ## ruff, and mypy --strict on src
 	$(BIN)/ruff check $(CODE)

@@ -19,6 +19,7 @@ from polytag.corpus import Corpus
 from polytag.labels import LabelSet
 
 # Networks as small as a test's are slower on several threads, on a busy machine twenty times so; read when torch is imported.
+# The Makefile says it too, for numpy, which was imported before.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # How long one example takes says nothing on a busy machine.

@@ -13,20 +13,7 @@ from polytag.classifier import Classifier
 from polytag.models.cnn import KimNetwork, TwoLayerNetwork
 from polytag.nn.convolution import Filters
 from polytag.nn.encoders import WordEncoder
-from toys import toy_corpus
-
-DOCUMENTS = [[2, 3, 4, 5, 6], [7], [3, 3]]
-
-
-def padded(extra: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    width = max(map(len, DOCUMENTS)) + extra
-    ids = torch.tensor([d + [0] * (width - len(d)) for d in DOCUMENTS])
-    return ids, ids > 0
-
-
-def array(tensor: torch.Tensor | None) -> NDArray[Any]:
-    assert tensor is not None
-    return tensor.detach().numpy()
+from toys import DOCUMENTS, array, padded, toy_corpus
 
 
 def convolved(x: NDArray[Any], w: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:

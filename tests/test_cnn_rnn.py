@@ -14,7 +14,7 @@ from polytag.metrics import micro_f1
 from polytag.models.cnn_rnn import FED, CnnRnnDecoder, CnnRnnSettings
 from polytag.nn.convolution import Filters, KimFilters
 from polytag.nn.sequences import inputs_for
-from toys import toy_corpus
+from toys import array, shaken, states_of, toy_corpus
 
 LENGTHS = [6, 1, 3]
 SEQUENCES = torch.tensor([[2, 0, 4, 5], [1, 5, -1, -1], [5, -1, -1, -1]])  # 5 is <eos>, -1 comes after it
@@ -24,21 +24,11 @@ def decoder(**other: Any) -> CnnRnnDecoder:
     torch.manual_seed(0)
     settings: dict[str, Any] = {"widths": (2, 3), "filters": 4, "size": 6, "layers": 1, "embedding": 5, **other}
     made = CnnRnnDecoder(7, 5, CnnRnnSettings(**settings)).eval()
-    with torch.no_grad():
-        for weight in made.parameters():
-            weight.add_(0.3 * torch.randn_like(weight))
-    return made
+    return shaken(made)
 
 
 def documents(extra: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """States that say something about padding too, as those of transformers do."""
-    generator = torch.Generator().manual_seed(1)
-    states = torch.randn(3, 6 + extra, 7, generator=generator)
-    return states, torch.arange(6 + extra) < torch.tensor(LENGTHS)[:, None]
-
-
-def array(tensor: torch.Tensor) -> NDArray[Any]:
-    return tensor.detach().double().numpy()
+    return states_of(LENGTHS, 7, extra)
 
 
 def sigmoid(x: NDArray[Any]) -> NDArray[Any]:

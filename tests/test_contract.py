@@ -6,9 +6,8 @@ import dataclasses
 import json
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,45 +18,19 @@ from polytag.corpus import Corpus
 from polytag.errors import ConfigError, DataError, NotFittedError
 from polytag.labels import LabelSet
 from polytag.metrics import micro_f1
-from polytag.models.model import MODELS, Model, model_class
+from polytag.models.model import HeldOut, Model, model_class
 from polytag.options import validate_options
 from polytag.run import Run
 from polytag.scores import Scores
+from quick import AVAILABLE, LINEAR, OPTIONS, make_encoders
 
-LINEAR = ("br", "cc", "lp", "xlinear")  # whose scores are the same to the last bit, whatever stands beside a document
-# What makes a model fast enough for a test.
-_LINEAR: dict[str, Any] = {"c": [0.5, 1.0], "ngrams": [1]}
-_NEURAL: dict[str, Any] = {
-    "encoder": "words", "embedding": 32, "epochs": 8, "batch_size": 16, "encoder_rate": 0.02, "head_rate": 0.02,
-    "device": "cpu", "precision": "fp32",
-}  # fmt: skip
-_CAREFUL = {"encoder_rate": 0.003, "head_rate": 0.005, "dropout": 0.0, "encoder_dropout": 0.0, "decoder_size": 32}
-_ENCODER = tempfile.TemporaryDirectory()  # a tiny encoder is put here before the first test
-_READER = tempfile.TemporaryDirectory()  # and here one whose tokeniser knows all words of the tests
-OPTIONS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(LINEAR, _LINEAR),
-    "bert": _NEURAL,
-    "cnn": {**_NEURAL, "filters": 16},
-    "cnn-rnn": {**_NEURAL, "filters": 16, "label_embedding": 16, "decoder_size": 32, "epochs": 12, "batch_size": 8},
-    "embed": {"c": [0.5, 1.0], "encoder": _ENCODER.name, "device": "cpu", "precision": "fp32"},
-    "laco": {**_NEURAL, "auxiliary": "both", "shared": True, "shared_size": 16, "epochs": 12, "batch_size": 8},
-    "leam": {**_NEURAL, "window": 1},
-    "lsan": {**_NEURAL, "attention": 16, "dense": 32},
-    "xbert": {**_NEURAL, "clusters": 4, "beam": 3},
-    "xttention": {**_NEURAL, "clusters": 4, "beam": 3, "heads": 4, "attention": 16, "dense": 32, "index": "both"},
-    "xlinear": {"branching": 2, "max_leaf": 2},  # a tree of three levels over the eight labels
-    "bert-sgm": {**_NEURAL, "label_embedding": 16, "epochs": 12, "batch_size": 8},
-    "seq2seq": {**_NEURAL, "heads": 4, "decoder_layers": 1, "epochs": 12, "batch_size": 8, "head_rate": 0.005},
-    "seqtag": {**_NEURAL, **_CAREFUL, "encoder": _READER.name, "label_text": "new", "epochs": 12, "batch_size": 8},
-    "sgm": {**_NEURAL, "label_embedding": 16, "decoder_size": 32, "attention_size": 16, "epochs": 12, "batch_size": 8},
-    "mixed": {"parts": ["br", "cnn"], "settings": {"br": _LINEAR, "cnn": {**_NEURAL, "filters": 16}}},
-}
 UNICODE = {
     "погода": "дождь ветер гроза",
     "食べ物": "寿司 ご飯 味噌",
     "رياضة": "كرة هدف ملعب",
     "x 😀": "zebra крокодил ümlaut",
 }
+FEW = toy_corpus(36, 9), toy_corpus(12, 10)  # for training and for validation
 EDGE = "a\x00b\ud7ff\U0010ffff"
 STRANGE = [
     "",
@@ -72,26 +45,10 @@ STRANGE = [
 ]
 
 
-def _available(name: str) -> Any:
-    """The model's name, marked as skipped if one of its packages is missing."""
-    try:
-        model_class(name)
-    except ConfigError as error:
-        return pytest.param(name, marks=pytest.mark.skip(reason=str(error)))
-    return name
-
-
-AVAILABLE = [_available(name) for name in MODELS]
-
-
 @pytest.fixture(scope="module", autouse=True)
 def encoder() -> None:
     if "embed" in AVAILABLE:
-        from toys import tiny_bert
-
-        tiny_bert(Path(_ENCODER.name))
-        known = [*toy_corpus(144, 1).texts, *UNICODE.values(), "red apple blue sky rose sea wine"]
-        tiny_bert(Path(_READER.name), layers=1, texts=known, vocabulary=400)
+        make_encoders([*toy_corpus(144, 1).texts, *UNICODE.values(), "red apple blue sky rose sea wine"])
 
 
 @pytest.fixture(scope="module", params=AVAILABLE)
@@ -106,7 +63,37 @@ def options(name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def fitted(name: str, options: dict[str, Any], toy: Toy) -> Classifier:
+    """A trained classifier; tests must not change it."""
     return Classifier(name, options).fit(toy.train, toy.valid)
+
+
+@pytest.fixture(scope="module")
+def small(name: str, options: dict[str, Any]) -> Classifier:
+    """One that was trained on few documents."""
+    return Classifier(name, options).fit(*FEW)
+
+
+class Again(NamedTuple):
+    """The training of ``fitted`` once more, now with a folder to write to."""
+
+    classifier: Classifier
+    held: HeldOut | None
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def again(name: str, options: dict[str, Any], toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Again:
+    classifier, folder = Classifier(name, options), tmp_path_factory.mktemp("contract") / "run"
+    fit, said = classifier.model.fit, []
+
+    def listened(*given: Any) -> HeldOut | None:
+        said.append(fit(*given))
+        return said[-1]
+
+    with pytest.MonkeyPatch.context() as patch, Run(folder, progress=False) as run:
+        patch.setattr(classifier.model, "fit", listened)
+        classifier.fit(toy.train, toy.valid, run)
+    return Again(classifier, said[-1], folder)
 
 
 def equal(a: Scores, b: Scores) -> bool:
@@ -224,27 +211,26 @@ def test_does_not_learn_what_is_not_there(name: str, options: dict[str, Any], to
     assert Classifier(name, options).fit(wrong).evaluate(toy.test)["micro_f1"] < 0.6
 
 
-def test_same_seed_same_scores(name: str, options: dict[str, Any], fitted: Classifier, toy: Toy) -> None:
-    again = Classifier(name, options).fit(toy.train, toy.valid)
-    assert equal(again.scores(toy.test.texts), fitted.scores(toy.test.texts))
-    assert np.array_equal(again.decision.thresholds, fitted.decision.thresholds)
-    assert again.predict(toy.test.texts) == fitted.predict(toy.test.texts)
+def test_same_seed_same_scores(again: Again, fitted: Classifier, toy: Toy) -> None:
+    assert equal(again.classifier.scores(toy.test.texts), fitted.scores(toy.test.texts))
+    assert np.array_equal(again.classifier.decision.thresholds, fitted.decision.thresholds)
+    assert again.classifier.predict(toy.test.texts) == fitted.predict(toy.test.texts)
 
 
-def test_training_twice_starts_anew(name: str, options: dict[str, Any], fitted: Classifier, toy: Toy) -> None:
-    classifier = Classifier(name, options).fit(toy_corpus(36, 9))
-    classifier.fit(toy.train, toy.valid)
-    assert equal(classifier.scores(toy.test.texts), fitted.scores(toy.test.texts))
+def test_training_twice_starts_anew(name: str, options: dict[str, Any], small: Classifier, toy: Toy) -> None:
+    classifier = Classifier(name, options).fit(toy_corpus(24, 8))
+    assert not equal(classifier.scores(toy.test.texts), small.scores(toy.test.texts))
+    classifier.fit(*FEW)
+    assert equal(classifier.scores(toy.test.texts), small.scores(toy.test.texts))
 
 
-def test_held_out_scores_are_about_the_documents_they_say(name: str, options: dict[str, Any], toy: Toy) -> None:
+def test_held_out_scores_are_about_the_documents_they_say(again: Again, toy: Toy) -> None:
     """Row by row, truth and scores of the held-out documents belong together."""
-    held = model_class(name)(**options).fit(toy.train, toy.valid, Run())
+    held = again.held
     assert held is not None
     check_scores(held.scores, held.truth.shape[0], toy.train.labels)
     best = held.scores.ranked(1)[0][:, 0]
-    right = [best[i] in held.truth[[i]].indices for i in range(len(best))]
-    assert np.mean(right) > 0.9
+    assert np.mean([best[i] in held.truth[[i]].indices for i in range(len(best))]) > 0.9
 
 
 # -- scores ------------------------------------------------------------------------------------------------------------
@@ -302,12 +288,11 @@ def test_strange_texts_get_scores_and_labels(fitted: Classifier, text: str) -> N
 
 def test_unicode_words_are_learned(name: str, options: dict[str, Any]) -> None:
     """Words in other scripts, and label names in them, work as any others do."""
-    words = UNICODE
     generator = np.random.default_rng(4)
-    labels = [list(words)[i % 4] for i in range(60)]
-    texts = [" ".join(generator.choice(words[label].split(), 3)) for label in labels]
+    labels = [list(UNICODE)[i % 4] for i in range(60)]
+    texts = [" ".join(generator.choice(UNICODE[label].split(), 3)) for label in labels]
     classifier = Classifier(name, options).fit(texts, [[label] for label in labels])
-    assert classifier.predict(list(words.values())) == [[label] for label in words]
+    assert classifier.predict(list(UNICODE.values())) == [[label] for label in UNICODE]
 
 
 # -- corpora at the edge -----------------------------------------------------------------------------------------------
@@ -333,10 +318,11 @@ def test_documents_without_labels_and_labels_without_documents(name: str, option
     assert "never" not in predicted and predicted.count("always") > 30
 
 
-def test_a_valid_corpus_may_have_other_labels(name: str, options: dict[str, Any], toy: Toy) -> None:
-    other = Corpus.of([*toy.valid.texts, "abacus"], [*toy.valid.label_lists(), ["counting"]])
-    classifier = Classifier(name, options).fit(toy.train, other)
-    assert set(classifier.labels) == {*toy.train.labels, "counting"}
+def test_a_valid_corpus_may_have_other_labels(name: str, options: dict[str, Any]) -> None:
+    train, valid = FEW
+    other = Corpus.of([*valid.texts, "abacus"], [*valid.label_lists(), ["counting"]])
+    classifier = Classifier(name, options).fit(train, other)
+    assert set(classifier.labels) == {*train.labels, "counting"}
     check_scores(classifier.scores(["abacus"]), 1, classifier.labels)
 
 
@@ -383,10 +369,10 @@ def test_what_is_saved_again_is_the_same(fitted: Classifier, tmp_path: Path) -> 
     assert first == second
 
 
-def test_a_loaded_classifier_can_be_trained_again(fitted: Classifier, toy: Toy, tmp_path: Path) -> None:
+def test_a_loaded_classifier_can_be_trained_again(fitted: Classifier, small: Classifier, toy: Toy, tmp_path: Path) -> None:
     fitted.save(tmp_path)
-    loaded = Classifier.load(tmp_path).fit(toy.train, toy.valid)
-    assert equal(loaded.scores(toy.test.texts), fitted.scores(toy.test.texts))
+    loaded = Classifier.load(tmp_path).fit(*FEW)
+    assert equal(loaded.scores(toy.test.texts), small.scores(toy.test.texts))
 
 
 def test_artefact_holds_only_json_and_safetensors(fitted: Classifier, tmp_path: Path) -> None:
@@ -409,8 +395,6 @@ def test_state_and_restore_are_a_round_trip(fitted: Classifier, toy: Toy) -> Non
     assert equal(again.score(toy.test.texts), model.score(toy.test.texts))
 
 
-def test_the_run_is_told_what_happens(name: str, options: dict[str, Any], toy: Toy, tmp_path: Path) -> None:
-    with Run(tmp_path / "run", progress=False) as run:
-        Classifier(name, options).fit(toy.train, toy.valid, run)
-    events = [json.loads(line)["event"] for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+def test_the_run_is_told_what_happens(again: Again) -> None:
+    events = [json.loads(line)["event"] for line in (again.folder / "log.jsonl").read_text().splitlines()]
     assert events[0] == "start" and "decision" in events

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from polytag.nn.cooccurrence import ConditionTask, PairTask, draw_known, draw_pairs
-
-
-def array(tensor: torch.Tensor) -> NDArray[Any]:
-    return tensor.detach().double().numpy()
+from toys import array
 
 
 @settings(max_examples=40)

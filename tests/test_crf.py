@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from polytag.nn.crf import Crf
+from toys import array
 
 
 def some_crf(tags: int, seed: int, scale: float = 1.0) -> Crf:
@@ -22,10 +23,6 @@ def some_crf(tags: int, seed: int, scale: float = 1.0) -> Crf:
         for weight in crf.parameters():
             weight.copy_(scale * torch.randn_like(weight))
     return crf
-
-
-def array(tensor: torch.Tensor) -> NDArray[Any]:
-    return tensor.detach().double().numpy()
 
 
 def score_of(crf: Crf, emissions: NDArray[Any], sequence: tuple[int, ...]) -> float:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from polytag.errors import ConfigError
 from polytag.nn.decoders import Decoder, LstmDecoder, LstmSettings
+from toys import array
 
 HIDDEN, LABELS = 6, 4
 EOS, BOS = LABELS, LABELS + 1
@@ -33,10 +34,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fixed": {"global_embedding": "fixed", "proportion": 0.3},
     "all of it": {"global_embedding": "adaptive", "layers": 2, "query": "old", "first_context": "zero"},
 }
-
-
-def array(tensor: Tensor) -> NDArray[Any]:
-    return tensor.detach().numpy().astype(np.float64)
 
 
 def some_decoder(**options: Any) -> LstmDecoder:

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, random_array
 
 from polytag.xmc import clusters
 from polytag.xmc.clusters import Vectors
-from polytag.xmc.index import LabelTree, balanced_clusters, build_tree, instance_vectors, label_vectors, tree_shape
+from polytag.xmc.index import LabelTree, _at_place, balanced_clusters, build_tree, instance_vectors, label_vectors, tree_shape
 
 
 def documents(seed: int, n: int = 12, n_features: int = 9, n_labels: int = 7) -> tuple[csr_array, csr_array]:
@@ -46,6 +46,12 @@ def test_instance_vectors_are_the_normalised_sums_of_the_documents(seed: int) ->
     found = instance_vectors(x, y)
     np.testing.assert_allclose(found.toarray(), expected, atol=1e-5)
     assert found.has_sorted_indices
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.data())
+def test_a_place_among_the_sorted_values_is_found_without_sorting(values: list[int], data: st.DataObject) -> None:
+    n = data.draw(st.integers(0, len(values) - 1))
+    assert _at_place(np.array(values, dtype=np.float32), n) == sorted(values)[n]
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6))

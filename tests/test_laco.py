@@ -25,10 +25,9 @@ from polytag.nn.cross_attention import CrossAttention, SharedHead
 from polytag.nn.encoders import BiLSTM, Encoder, Transformer, WordEncoder
 from polytag.nn.joint import LabelPart, label_blocks
 from polytag.run import Run
-from toys import tiny_bert, toy_corpus
+from toys import DOCUMENTS, array, padded, shaken, tiny_bert, toy_corpus
 
 LABELS = [[2, 3], [4], [5, 6, 7], [3], [8, 2]]  # the tokens of five labels
-DOCUMENTS = [[2, 3, 4, 5, 6], [7], [3, 3]]
 BARE = Frame(0, 0)
 SMALL: dict[str, Any] = {
     "encoder": "words", "embedding": 32, "batch_size": 8, "epochs": 10, "encoder_rate": 0.02, "head_rate": 0.02, "window": 3,
@@ -41,17 +40,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_bert(tmp_path_factory.mktemp("bert"))
 
 
-def array(tensor: torch.Tensor | None) -> NDArray[Any]:
-    assert tensor is not None
-    return tensor.detach().double().numpy()
-
-
-def padded(extra: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    width = max(map(len, DOCUMENTS)) + extra
-    ids = torch.tensor([d + [0] * (width - len(d)) for d in DOCUMENTS])
-    return ids, ids > 0
-
-
 def part(room: int = 99, suffix: tuple[int, ...] = (), embedding: int = 0) -> LabelPart:
     return LabelPart(label_blocks([np.array(tokens) for tokens in LABELS], room, suffix, 0), embedding)
 
@@ -62,10 +50,7 @@ def some_network(encoder: Encoder, labels: LabelPart | None, frame: Frame = BARE
     for name, module in other.items():
         setattr(network, name, module)
     torch.manual_seed(0)
-    with torch.no_grad():
-        for weight in network.parameters():
-            weight.add_(0.3 * torch.randn_like(weight))
-    return network.eval()
+    return shaken(network).eval()
 
 
 def lively(**told: Any) -> LacoNetwork:

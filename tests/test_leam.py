@@ -17,22 +17,10 @@ from polytag.models.leam import Leam, LeamNetwork
 from polytag.nn.batch import Batch
 from polytag.nn.encoders import WordEncoder
 from polytag.run import Run
-from toys import toy_corpus
+from toys import DOCUMENTS, array, padded, toy_corpus
 
-DOCUMENTS = [[2, 3, 4, 5, 6], [7], [3, 3]]
 TARGETS = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
 STILL: dict[str, Any] = {"encoder_rate": 0.0, "head_rate": 0.0, "epochs": 1, "max_steps": 1, "device": "cpu"}
-
-
-def padded(extra: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    width = max(map(len, DOCUMENTS)) + extra
-    ids = torch.tensor([d + [0] * (width - len(d)) for d in DOCUMENTS])
-    return ids, ids > 0
-
-
-def array(tensor: torch.Tensor | None) -> NDArray[Any]:
-    assert tensor is not None
-    return tensor.detach().numpy()
 
 
 def some_network(window: int) -> LeamNetwork:

@@ -16,20 +16,7 @@ from polytag.labels import LabelSet
 from polytag.models.lsan import Lsan, LsanNetwork
 from polytag.nn.encoders import BiLSTM, Encoder, WordEncoder
 from polytag.run import Run
-from toys import toy_corpus
-
-DOCUMENTS = [[2, 3, 4, 5, 6], [7], [3, 3]]
-
-
-def padded(extra: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    width = max(map(len, DOCUMENTS)) + extra
-    ids = torch.tensor([d + [0] * (width - len(d)) for d in DOCUMENTS])
-    return ids, ids > 0
-
-
-def array(tensor: torch.Tensor | None) -> NDArray[Any]:
-    assert tensor is not None
-    return tensor.detach().numpy()
+from toys import DOCUMENTS, array, padded, toy_corpus
 
 
 def some_network(kind: str) -> LsanNetwork:

@@ -17,7 +17,7 @@ from polytag.metrics import micro_f1
 from polytag.nn.beam import beam_search
 from polytag.nn.sequences import inputs_for
 from polytag.nn.transformer_decoder import Attention, TransformerDecoder, TransformerLayer, TransformerSettings
-from toys import toy_corpus
+from toys import array, shaken, states_of, toy_corpus
 
 LENGTHS = [5, 1, 3, 0]
 SEQUENCES = torch.tensor([[2, 0, 4, 5], [1, 5, -1, -1], [5, -1, -1, -1], [3, 4, 1, 0]])  # 5 is <eos>, -1 comes after it
@@ -28,21 +28,11 @@ def decoder(**other: Any) -> TransformerDecoder:
     torch.manual_seed(0)
     settings: dict[str, Any] = {"size": 12, "layers": 2, "heads": 3, "positions": 3, **other}
     made = TransformerDecoder(8, 5, TransformerSettings(**settings)).eval()
-    with torch.no_grad():
-        for weight in made.parameters():
-            weight.add_(0.3 * torch.randn_like(weight))
-    return made
+    return shaken(made)
 
 
 def documents(extra: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """States that say something about padding too, as those of transformers do."""
-    generator = torch.Generator().manual_seed(1)
-    states = torch.randn(4, 5 + extra, 8, generator=generator)
-    return states, torch.arange(5 + extra) < torch.tensor(LENGTHS)[:, None]
-
-
-def array(tensor: torch.Tensor) -> NDArray[Any]:
-    return tensor.detach().double().numpy()
+    return states_of(LENGTHS, 8, extra)
 
 
 def linear(module: torch.nn.Linear, x: NDArray[Any]) -> NDArray[Any]:
@@ -160,14 +150,16 @@ def test_it_learns(encoder: str) -> None:
     assert scores.decoded is not None and micro_f1(test.truth, scores.decoded) > 0.9
 
 
-@pytest.mark.parametrize("name", ["seq2seq", "cnn-rnn"])
-def test_it_goes_on_with_more_labels_and_longer_sequences(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "own"), [("seq2seq", {}), ("cnn-rnn", {"filters": 16, "decoder_size": 32, "label_embedding": 16})]
+)
+def test_it_goes_on_with_more_labels_and_longer_sequences(name: str, own: dict[str, Any]) -> None:
     """Nothing in the network depends on the longest sequence, and <eos> and <bos> are no rows among the labels."""
     first = toy_corpus(60, 1)
     kept = [labels[:1] for labels in first.label_lists()]
     earlier = Corpus.of(first.texts, [[label] for label in ("one", "other") for _ in range(30)])
     later = Corpus.of(first.texts, [[*labels, "one", "other"] for labels in kept])
-    sizes = {"encoder": "words", "embedding": 16, "epochs": 6, "batch_size": 8, "head_rate": 3e-3, "device": "cpu"}
+    sizes = {"encoder": "words", "embedding": 16, "epochs": 6, "batch_size": 8, "head_rate": 3e-3, "device": "cpu", **own}
     before = Classifier(name, sizes).fit(earlier)
     after = Classifier(name, sizes).continue_from(before).fit(later)
     assert after.labels.names[:2] == before.labels.names and len(after.labels) > 2

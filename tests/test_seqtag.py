@@ -17,7 +17,7 @@ from polytag.nn.batch import Batch
 from polytag.nn.encoders import BiLSTM
 from polytag.nn.joint import LabelPart, label_blocks
 from polytag.run import Run
-from toys import toy_corpus
+from toys import shaken, toy_corpus
 
 SMALL: dict[str, Any] = {
     "encoder": "bilstm", "label_text": "new", "embedding": 64, "hidden": 32, "layers": 1, "decoder_size": 32, "batch_size": 8,
@@ -38,10 +38,7 @@ def batch_of(texts: list[list[int]], targets: torch.Tensor | None = None) -> Bat
 def some_network(n_labels: int) -> SeqtagNetwork:
     torch.manual_seed(0)
     network = SeqtagNetwork(BiLSTM(9, 4, 3, 1, 0.0), part(n_labels), n_labels, 5, 0.0).eval()
-    with torch.no_grad():
-        for weight in network.parameters():
-            weight.add_(0.5 * torch.randn_like(weight))
-    return network
+    return shaken(network, 0.5)
 
 
 def test_emissions_are_those_of_the_lstm_over_the_labels_states() -> None:

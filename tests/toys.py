@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from polytag.corpus import Corpus
 
+Network = TypeVar("Network", bound=torch.nn.Module)
 torch.set_num_threads(1)  # for tensors as small as these, more threads only wait for one another
 
 LABELS = ("animals", "boats", "cities", "drinks")
@@ -19,6 +22,7 @@ HINTS = {
     "cities": ("paris", "oslo", "lima"),
     "drinks": ("tea", "milk", "juice"),
 }
+DOCUMENTS = [[2, 3, 4, 5, 6], [7], [3, 3]]  # as numbers of tokens
 FILLERS = ("the", "a", "of", "on", "and", "with", "some", "many", "new", "old", "red", "green", "blue", "big", "small")
 
 
@@ -32,6 +36,34 @@ def toy_corpus(n: int, seed: int = 0, most: int = 12) -> Corpus:
         texts.append(" ".join(str(word) for word in rng.permutation(words)))
         labels.append(own)
     return Corpus.of(texts, labels)
+
+
+def array(tensor: torch.Tensor | None) -> NDArray[Any]:
+    """Its values, for equations in numpy that are more exact than what they are compared with."""
+    assert tensor is not None
+    return tensor.detach().double().numpy()
+
+
+def padded(extra: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """The tokens of ``DOCUMENTS`` and where they are, with so many more places than are needed."""
+    width = max(map(len, DOCUMENTS)) + extra
+    ids = torch.tensor([d + [0] * (width - len(d)) for d in DOCUMENTS])
+    return ids, ids > 0
+
+
+def states_of(lengths: Sequence[int], size: int, extra: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """States of documents, and where they are; they say something about padding too, as those of transformers do."""
+    width = max(lengths) + extra
+    states = torch.randn(len(lengths), width, size, generator=torch.Generator().manual_seed(1))
+    return states, torch.arange(width) < torch.tensor(lengths)[:, None]
+
+
+def shaken(network: Network, much: float = 0.3) -> Network:
+    """The network, now with nothing in it that is zero or alike."""
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.add_(much * torch.randn_like(weight))
+    return network
 
 
 def tiny_bert(
