@@ -33,7 +33,7 @@ from polytag.text.prepare import prepare
 from polytag.text.tfidf import Tfidf
 from polytag.xmc.curve import STRAIGHT, curved, curved_rows, fit_curve
 from polytag.xmc.estimate import estimate, limit_of, require_memory
-from polytag.xmc.index import LabelTree, cluster_tree, instance_vectors, label_vectors
+from polytag.xmc.index import INDEXES, LabelTree, cluster_tree, instance_vectors, label_texts, label_vectors
 from polytag.xmc.match import SQUARED_HINGE, MatchNetwork, best_clusters, log_chances, match_quality, squared_hinge, text_vectors
 from polytag.xmc.rank import WORTH, Chunks, TreeRanker
 from polytag.xmc.train import NEGATIVES, Ranking, TreeTraining, positive_weights
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from polytag.run import Run
 
 log = logging.getLogger(__name__)
-INDEXES = ("text", "pifa", "both")
 _PER_CLUSTER = 60  # labels of a cluster at the most, unless the number of clusters is set
 _POWERS = (1.0, 0.75, 0.5, 1.5, 0.25, 0.125)
 _CELLS = 8_000_000  # documents x clusters that are scored at once
@@ -156,10 +155,8 @@ class MatchModel(NeuralModel):
         if self.index != "text":
             sparse = instance_vectors(features, truth, self.max_terms)
         if self.index != "pifa":
-            described = self.labels.descriptions
-            texts = [f"{name} {described.get(name, '')}".strip() for name in self.labels.names]
             name = self.label_encoder or self.encoder
-            dense = text_vectors(name, texts, self.vectors, self.seed, self.device, self.precision)
+            dense = text_vectors(name, label_texts(self.labels), self.vectors, self.seed, self.device, self.precision)
         return cluster_tree(label_vectors(sparse, dense), self._count(), self.seed).state()
 
     def _fit_matcher(self, tree: LabelTree, corpus: Corpus, learned: int, run: Run) -> None:
@@ -283,6 +280,16 @@ class MatchModel(NeuralModel):
             if vectors is not None:
                 vectors[rows] = documents
         return MatchRead(self, texts, logs, self._joined(self.tfidf.transform(prepared), vectors))
+
+    def matched(self, texts: Sequence[str], truth: csr_array) -> tuple[Scores, csr_array]:
+        """What the network finds: scores of the clusters, and the clusters of true labels."""
+        size = max(1, _CELLS // len(self.cluster_set))
+        names, parts = self.cluster_set.names, []
+        for at in range(0, max(1, len(texts)), size):
+            logs = self.read(texts[at : at + size]).logs
+            parts.append(Scores.candidates(*best_clusters(logs, min(self.beam, logs.shape[1])), names, "margin"))
+        assert self.ranker is not None
+        return Scores.stack(parts), self.ranker.tree.levels(truth)[0]
 
     def scored_labels(self) -> int:
         """The candidates."""
