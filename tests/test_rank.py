@@ -204,7 +204,9 @@ def test_equation_1_a_forest_is_the_mean_of_its_trees(seed: int, trees: int, k: 
 
 @given(**SIZES, seed=st.integers(0, 999), beam=st.integers(1, 9))
 @settings(max_examples=20)
-def test_clusters_are_the_leaves_that_the_beam_reaches(n_labels: int, branching: int, max_leaf: int, seed: int, beam: int) -> None:
+def test_clusters_are_the_leaves_that_the_beam_reaches(
+    n_labels: int, branching: int, max_leaf: int, seed: int, beam: int
+) -> None:
     """By the separators above the leaves alone."""
     ranker, x = random_ranker(n_labels, branching, max_leaf, seed), rows(seed)
     leaves, logs = ranker.clusters(x, beam, "l3-hinge")

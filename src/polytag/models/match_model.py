@@ -23,7 +23,7 @@ from polytag.metrics_ranking import ranking_metrics
 from polytag.models.model import HeldOut, Read, State, model_name, param
 from polytag.models.neural_model import NeuralModel, Reading
 from polytag.models.xlinear import tfidf_rows
-from polytag.nn.batch import Batch, Documents, tokenise
+from polytag.nn.batch import Batch, Documents, TokenArrays, tokenise
 from polytag.nn.devices import autocast, pick_device, pick_precision
 from polytag.nn.embedding import read_documents
 from polytag.nn.losses import LOSSES
@@ -82,6 +82,7 @@ class MatchModel(NeuralModel):
         choices=NEGATIVES,
     )
     join: bool = param(False, "whether labels are ranked by tf-idf joined with the network's vector of the document")
+    join_weight: float = param(0.5, "length of that vector, less the mean of all, beside the words', which is 1", minimum=0)
     power: float = param(0.0, "power of P(cluster | x) in equation 1; 0: chosen on held-out documents", minimum=0)
     worth: str = param("l3-hinge", "what a separator's margin is worth", choices=tuple(WORTH))
     c: float = param(0.5, "inverse regularisation strength of the separators", minimum=1e-6)
@@ -102,6 +103,7 @@ class MatchModel(NeuralModel):
     ranker: TreeRanker | None = field(init=False, repr=False, default=None)
     curve: list[float] = field(init=False, repr=False, default_factory=lambda: list(STRAIGHT))
     exponent: float = field(init=False, repr=False, default=1.0)
+    centre: NDArray[np.float32] | None = field(init=False, repr=False, default=None)
     cluster_set: LabelSet = field(init=False, repr=False, default=LabelSet(()))
 
     # -- training --------------------------------------------------------------------------------------------------
@@ -118,6 +120,7 @@ class MatchModel(NeuralModel):
         tree = tree.by_frequency(np.bincount(train.truth.indices, minlength=len(self.labels)))
         self._fit_matcher(tree, corpus, len(train), run)
         found = self._candidates(corpus.texts, run)
+        self.centre = None if found.vectors is None else found.vectors[: len(train)].mean(axis=0)
         held, self.curve, self.exponent = None, list(STRAIGHT), self.power or 1.0
         if valid is not None:
             part = self._joined(learned, found.rows(0, len(train)).vectors)
@@ -222,6 +225,10 @@ class MatchModel(NeuralModel):
     def _outputs(self) -> LabelSet:
         return self.cluster_set
 
+    def _held_out(self, arrays: TokenArrays, valid: Corpus) -> HeldOut:
+        """The best clusters alone, chosen on the device: all of them would keep the host busy after every epoch."""
+        return HeldOut(valid.truth, self._score(arrays, min(self.beam, len(self.cluster_set))))
+
     def _watched(self) -> str:
         return "cluster_recall"
 
@@ -258,8 +265,12 @@ class MatchModel(NeuralModel):
         return np.empty((n, self.network.size), dtype=np.float32) if self.join else None
 
     def _joined(self, words: csr_array, vectors: NDArray[np.float32] | None) -> csr_array:
-        """Rows to rank by: the words, then all of a vector."""
-        return words if vectors is None else csr_array(hstack([words, csr_array(vectors)], format="csr"))
+        """Rows to rank by: the words, then what tells a document's vector from the others'."""
+        if vectors is None:
+            return words
+        own = vectors - self.centre
+        own *= self.join_weight / np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-12)
+        return csr_array(hstack([words, csr_array(own)], format="csr"))
 
     # -- scoring ---------------------------------------------------------------------------------------------------
 
@@ -312,7 +323,7 @@ class MatchModel(NeuralModel):
         self.require_fitted()
         assert self.ranker is not None
         own = {"tree": self.ranker.tree.state(), "chunks": self.ranker.chunks[1].state(), "curve": self.curve}
-        return {**super().state(), "tfidf": self.tfidf.state(), **own, "exponent": self.exponent}
+        return {**super().state(), "tfidf": self.tfidf.state(), **own, "exponent": self.exponent, "centre": self.centre}
 
     def restore(self, state: State) -> None:
         """Build everything again; compiled code trusts that the parts fit together."""
@@ -326,6 +337,9 @@ class MatchModel(NeuralModel):
         if len(self.tfidf.keys) != len(self.tfidf.idf):
             raise ValueError("its vocabulary is damaged")
         assert isinstance(self.network, MatchNetwork)
+        self.centre = np.array(state["centre"], dtype=np.float32) if self.join else None
+        if self.centre is not None and self.centre.shape != (self.network.size,):
+            raise ValueError("its vectors have another size than their mean")
         n_features = len(self.tfidf.keys) + (self.network.size if self.join else 0)
         chunks.check(tree.starts[1], n_features)
         self.ranker = TreeRanker(tree, [Chunks.none(len(self.cluster_set)), chunks], n_features)

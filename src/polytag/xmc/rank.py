@@ -8,7 +8,7 @@ separators finds the clusters (a network), its log P(cluster | x) takes the plac
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
