@@ -1,7 +1,8 @@
 """X-BERT's tables 2 and 3 and figure 5 with our rows: ``python benchmarks/extreme_tables.py`` after collect.py.
 
 Reads results/xbert.json (what neural.py made of jobs/extreme.json and jobs/extreme-mixed.json), puts tables between the markers
-of README.md, and draws results/pictures/xbert-ensembles.png. Numbers are per cent, of test where it was opened, else of validation.
+of README.md, and draws results/pictures/xbert-ensembles.png. Numbers are per cent, of test where it was opened, else of
+validation.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class MatchModel(NeuralModel):
         choices=NEGATIVES,
     )
     join: bool = param(False, "whether labels are ranked by tf-idf joined with the network's vector of the document")
-    join_weight: float = param(0.5, "length of that vector, less the mean of all, beside the words', which is 1", minimum=0)
+    join_weight: float = param(0.3, "length of that vector, less the mean of all, beside the words', which is 1", minimum=0)
     power: float = param(0.0, "power of P(cluster | x) in equation 1; 0: chosen on held-out documents", minimum=0)
     worth: str = param("l3-hinge", "what a separator's margin is worth", choices=tuple(WORTH))
     c: float = param(0.5, "inverse regularisation strength of the separators", minimum=1e-6)
