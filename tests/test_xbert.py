@@ -204,6 +204,15 @@ def test_separators_learn_from_what_the_matcher_wrongly_retrieves(
     assert sum(map(len, differ)) <= 3, "documents between two equally good clusters aside"
 
 
+def test_a_power_below_one_lifts_no_cluster_outside_of_the_beam(fitted: Classifier) -> None:
+    model = model_of(fitted, beam=2)
+    model.exponent = 0.25
+    logs = np.log(np.array([[0.5, 0.1, 0.3, 0.01]], dtype=np.float32))
+    np.testing.assert_allclose(model._weighed(logs), logs * [[0.25, 1, 0.25, 1]], rtol=1e-6)
+    model.exponent = 1.5
+    np.testing.assert_allclose(model._weighed(logs), logs * 1.5, rtol=1e-6)
+
+
 def test_matched_gives_the_networks_best_clusters_and_the_true_ones(fitted: Classifier, parts: tuple[Corpus, Corpus]) -> None:
     model, test = model_of(fitted), parts[1]
     assert model.ranker is not None
