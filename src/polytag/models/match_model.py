@@ -268,6 +268,7 @@ class MatchModel(NeuralModel):
         """Rows to rank by: the words, then what tells a document's vector from the others'."""
         if vectors is None:
             return words
+        assert self.centre is not None
         own = vectors - self.centre
         own *= self.join_weight / np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-12)
         return csr_array(hstack([words, csr_array(own)], format="csr"))
