@@ -31,7 +31,7 @@ def row_of(job: dict[str, Any]) -> dict[str, Any] | None:
             if done[0].get(f"{part}_variants"):
                 made[f"{part}_variants"] = [row[f"{part}_variants"] for row in done]
     made["train_seconds"] = [round(row["train_seconds"]) for row in done]
-    for key in ("by_epoch", "mixing"):
+    for key in ("by_epoch", "mixing", "power", "valid_matching", "test_matching"):
         if any(row.get(key) for row in done):
             made[key] = [row[key] for row in done]
     return rounded(made)

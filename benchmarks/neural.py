@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 KEPT = ("micro_f1", "macro_f1", "subset_accuracy", "p@1", "p@3", "p@5", "hamming_loss", "samples_f1", "calibration_error")
+RANKED = tuple(f"{name}@{k}" for name in ("r", "psp") for k in (1, 3, 5))
 
 
 def run_one(told: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
@@ -36,9 +37,9 @@ def run_one(told: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
     from polytag.run import Run
 
     folder = told.data / job["corpus"]
-    labels = LabelSet.read(folder / "labels.jsonl")
+    labels = LabelSet.read(next(folder.glob("labels.jsonl*")))
     names = ("train", "valid", "test")[: 2 + told.test]
-    parts = {name: Corpus.read(folder / f"{name}.jsonl.xz", labels=labels) for name in names}
+    parts = {name: _first(Corpus.read(folder / f"{name}.jsonl.xz", labels=labels), told.documents) for name in names}
     classifier = Classifier(job["model"], {**_filled(job.get("options", {}), told), "seed": told.seed})
     log = _Log()
     start = time.perf_counter()
@@ -48,7 +49,7 @@ def run_one(told: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
         "train_seconds": time.perf_counter() - start,
         "decision": classifier.decision.report,
     }
-    row |= {"by_epoch": log.values, "mixing": log.mixing}
+    row |= {"by_epoch": log.values, "mixing": log.mixing, "power": log.power}
     if told.runs:
         classifier.save(told.runs / f"{job['name'].replace(' ', '-')}-{told.seed}")
     if told.keep:
@@ -58,6 +59,7 @@ def run_one(told: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
         start = time.perf_counter()
         row[name] = _kept(classifier.evaluate(parts[name]))
         row[f"{name}_seconds"] = time.perf_counter() - start
+        row[f"{name}_matching"] = _matching(classifier.model, parts[name])
         row[f"{name}_decisions"] = {str(rule): _judged(classifier, parts[name], rule) for rule in job.get("decisions", [])}
         row[f"{name}_variants"] = [_varied(classifier, parts[name], options) for options in job.get("variants", [])]
     return row
@@ -73,7 +75,24 @@ def _filled(options: Any, told: argparse.Namespace) -> Any:
 
 
 def _kept(found: dict[str, float]) -> dict[str, float]:
-    return {key: value for key, value in found.items() if key in KEPT}
+    return {key: value for key, value in found.items() if key in KEPT or key in RANKED}
+
+
+def _first(corpus: Any, most: int) -> Any:
+    """Some documents, to see whether jobs run at all."""
+    import numpy as np
+
+    return corpus.subset(np.random.default_rng(0).permutation(len(corpus))[:most]) if most else corpus
+
+
+def _matching(model: Any, corpus: Any) -> dict[str, float]:
+    """P@k of the clusters that a model over clusters finds, the first part of X-BERT's table 2; nothing for other models."""
+    from polytag.metrics_ranking import ranking_metrics
+
+    if not hasattr(model, "matched"):
+        return {}
+    scores, truth = model.matched(corpus.texts, corpus.truth)
+    return {key: value for key, value in ranking_metrics(truth, scores).items() if key in KEPT}
 
 
 def _judged(classifier: Any, corpus: Any, rule: str | float) -> dict[str, float]:
@@ -113,7 +132,7 @@ def _varied(classifier: Any, corpus: Any, options: dict[str, Any]) -> dict[str, 
         setattr(classifier.model, name, value)
     start = time.perf_counter()
     found: dict[str, Any] = {"options": options, **_kept(classifier.evaluate(corpus)), "seconds": time.perf_counter() - start}
-    if "beam" in options:
+    if "beam" in options and classifier.model._decoded_width():
         found["decoded"] = _judged(classifier, corpus, "decoded")
     for name, value in before.items():
         setattr(classifier.model, name, value)
@@ -126,6 +145,7 @@ class _Log:
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.mixing: Any = None
+        self.power: Any = None
 
     def watching(self, run: Any) -> Any:
         """The run, whose log is read along."""
@@ -134,6 +154,8 @@ class _Log:
         def log(event: str, values: dict[str, Any]) -> None:
             if event == "validation":
                 self.values.append(values)
+            if event == "power":
+                self.power = values
             if event == "mixing":
                 self.mixing = values
             told(event, values)
@@ -146,7 +168,7 @@ def run_job(told: argparse.Namespace, job: dict[str, Any], seed: int) -> dict[st
     """One job in a process of its own; what it prints last is its row."""
     command = [sys.executable, __file__, "--data", str(told.data), "--one", json.dumps(job), "--seed", str(seed)]
     command += ["--test"] * told.test + (["--runs", str(told.runs)] if told.runs else [])
-    command += ["--keep", str(told.keep)] if told.keep else []
+    command += (["--keep", str(told.keep)] if told.keep else []) + ["--documents", str(told.documents)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"seed": seed, "error": done.stderr[-2000:]}
@@ -173,6 +195,7 @@ def main() -> None:
     parser.add_argument("--test", action="store_true", help="open the test documents too")
     parser.add_argument("--runs", type=Path, help="keep the trained classifiers in this folder")
     parser.add_argument("--keep", type=Path, help="keep the decided label sets in this folder")
+    parser.add_argument("--documents", type=int, default=0, help="use so many documents of each part, to try the jobs; 0: all")
     parser.add_argument("--one", help="a job as JSON, run in this process")
     parser.add_argument("--seed", type=int, default=0)
     told = parser.parse_args()

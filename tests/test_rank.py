@@ -14,7 +14,7 @@ from sklearn.svm import LinearSVC
 
 from polytag.linear.svm import Problem
 from polytag.xmc.index import LabelTree, build_tree, instance_vectors, label_vectors
-from polytag.xmc.rank import WORTH, Chunks, Forest, TreeRanker, best_of, candidate_rows
+from polytag.xmc.rank import WORTH, Chunks, Forest, TreeRanker
 from polytag.xmc.train import Ranking, TreeTraining, train_ranker
 
 SIZES: dict[str, Any] = {"n_labels": st.integers(2, 40), "branching": st.integers(2, 4), "max_leaf": st.integers(2, 9)}
@@ -187,23 +187,37 @@ def test_given_labels_below_leaves_that_something_else_found(n_labels: int, bran
 @given(seed=st.integers(0, 999), trees=st.integers(2, 4), k=st.integers(1, 20))
 @settings(max_examples=30)
 def test_equation_1_a_forest_is_the_mean_of_its_trees(seed: int, trees: int, k: int) -> None:
-    """Of labels that any tree has found; a tree that has missed one scores it all the same."""
+    """A tree whose beam has missed a label counts as 0 in a search, and says what it is worth when it is asked."""
     rankers = [random_ranker(20, 2, 3, seed + t) for t in range(trees)]
     x = rows(seed)
-    reached = np.any([brute_force(one, x, 3, "l3-hinge") > 0 for one in rankers], axis=0)
-    expected = np.where(reached, np.mean([brute_force(one, x, 20, "l3-hinge") for one in rankers], axis=0), 0)
+    expected = np.mean([brute_force(one, x, 3, "l3-hinge") for one in rankers], axis=0)
     np.testing.assert_allclose(table(*Forest(rankers).best(x, 20, 3, "l3-hinge"), 20), expected, rtol=2e-3, atol=1e-6)
-    if k < 20:
-        labels, _ = Forest(rankers).best(x, k, 3, "l3-hinge")
-        assert labels.shape == (5, k)
+    asked = Forest(rankers).given(x, csr_array(np.ones((5, 20), dtype=np.float32)), "l3-hinge")
+    everything = np.mean([brute_force(one, x, 20, "l3-hinge") for one in rankers], axis=0)
+    np.testing.assert_allclose(np.exp(asked.toarray()), everything, rtol=2e-3, atol=1e-6)
+    labels, logs = Forest(rankers).best(x, k, 3, "l3-hinge")
+    kept = [table(*one.best(x, k, 3, "l3-hinge"), 20) for one in rankers]
+    assert labels.shape == (5, k)
+    best = np.sort(np.mean(kept, axis=0), axis=1)[:, ::-1][:, :k]
+    np.testing.assert_allclose(np.where(labels >= 0, np.exp(logs), 0), best, rtol=1e-5, atol=1e-6)
 
 
-def test_best_entries_of_sparse_rows() -> None:
-    found = candidate_rows([np.array([[3, -1], [0, 2]]), np.array([[1, 3], [-1, -1]])], 5)
-    assert found.toarray().tolist() == [[0, 1, 0, 1, 0], [1, 0, 1, 0, 0]]
-    found.data[:] = [0.5, 0.7, 0.2, 0.2]
-    labels, values = best_of(found, 3)
-    assert labels.tolist() == [[3, 1, -1], [0, 2, -1]] and values[0, 2] == -np.inf
+@given(**SIZES, seed=st.integers(0, 999), beam=st.integers(1, 9))
+@settings(max_examples=20)
+def test_clusters_are_the_leaves_that_the_beam_reaches(
+    n_labels: int, branching: int, max_leaf: int, seed: int, beam: int
+) -> None:
+    """By the separators above the leaves alone."""
+    ranker, x = random_ranker(n_labels, branching, max_leaf, seed), rows(seed)
+    leaves, logs = ranker.clusters(x, beam, "l3-hinge")
+    found = table(leaves, logs, len(ranker.tree.starts[-1]) - 1)
+    last = len(ranker.tree.starts) - 1
+    chance = np.ones((5, 1))
+    for depth in range(last):
+        weights, bias = dense_weights(ranker, depth)
+        chance = chance[:, ranker.tree.parents(depth)] * worth_of(x.toarray() @ weights + bias, "l3-hinge")
+        np.put_along_axis(chance, np.argsort(-chance, axis=1, kind="stable")[:, beam:], 0, axis=1)
+    np.testing.assert_allclose(found, chance, rtol=2e-3, atol=1e-6)
 
 
 def test_no_documents_and_no_words() -> None:

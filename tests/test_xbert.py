@@ -139,6 +139,10 @@ def test_other_ways_to_index_match_and_rank(parts: tuple[Corpus, Corpus], option
     assert model.ranker.n_features == len(model.tfidf.keys) + (32 if options.get("join") else 0)
     if options.get("index") == "text":  # the words of the labels' descriptions say which belong together
         assert len(set(zip(names.values(), model.ranker.tree.leaf_of.tolist(), strict=True))) <= 16
+    if options.get("join"):  # what is joined has the length that was asked for, and no direction that all documents share
+        joined = model.read(train.texts).rows[:, len(model.tfidf.keys) :].toarray()
+        np.testing.assert_allclose(np.linalg.norm(joined, axis=1), model.join_weight, rtol=1e-4)
+        assert np.linalg.norm(joined.mean(axis=0)) < 0.5 * model.join_weight
     again = XBert.from_state(model.options(), model.labels, model.state())
     assert np.array_equal(again.score(test.texts).matrix.data, model.score(test.texts).matrix.data)
 
@@ -198,6 +202,26 @@ def test_separators_learn_from_what_the_matcher_wrongly_retrieves(
     assert (seen[0] is None) == (negatives == "teacher") and (sent & ~belongs).sum() > 100
     differ = [set(np.flatnonzero(expected[:, p])) ^ shown[0][p] for p in range(belongs.shape[1])]
     assert sum(map(len, differ)) <= 3, "documents between two equally good clusters aside"
+
+
+def test_a_power_below_one_lifts_no_cluster_outside_of_the_beam(fitted: Classifier) -> None:
+    model = model_of(fitted, beam=2)
+    model.exponent = 0.25
+    logs = np.log(np.array([[0.5, 0.1, 0.3, 0.01]], dtype=np.float32))
+    np.testing.assert_allclose(model._weighed(logs), logs * [[0.25, 1, 0.25, 1]], rtol=1e-6)
+    model.exponent = 1.5
+    np.testing.assert_allclose(model._weighed(logs), logs * 1.5, rtol=1e-6)
+
+
+def test_matched_gives_the_networks_best_clusters_and_the_true_ones(fitted: Classifier, parts: tuple[Corpus, Corpus]) -> None:
+    model, test = model_of(fitted), parts[1]
+    assert model.ranker is not None
+    scores, truth = model.matched(test.texts, test.truth)
+    chances = cluster_chances(model, test.texts[:20])
+    assert np.array_equal(scores.ranked(3)[0][:20], np.argsort(-chances, axis=1, kind="stable")[:, :3])
+    for row in range(20):
+        own = test.truth.indices[test.truth.indptr[row] : test.truth.indptr[row + 1]]
+        assert set(truth.indices[truth.indptr[row] : truth.indptr[row + 1]]) == set(model.ranker.tree.leaf_of[own])
 
 
 def test_a_restart_repeats_no_finished_stage(

@@ -51,6 +51,18 @@ def precision(model: XLinear, test: Corpus) -> float:
     return ranking_metrics(test.truth, model.score(test.texts))["p@1"]
 
 
+def test_trees_of_label_texts(parts: tuple[Corpus, Corpus]) -> None:
+    """The words of the labels' descriptions say which belong together; the tree's leaves are found by its own separators."""
+    names = {f"label {j}": f"g{j // 6} topic" for j in range(60)}
+    train = parts[0].with_labels(LabelSet(names, descriptions=names))
+    model = XLinear(**SMALL, index="text", label_encoder="words")
+    model.fit(train, None, Run())
+    assert model.forest is not None and precision(model, parts[1]) > 0.8
+    assert len(set(zip(names.values(), model.forest.rankers[0].tree.leaf_of.tolist(), strict=True))) <= 20
+    found = ranking_metrics(*reversed(model.matched(parts[1].texts, parts[1].truth)))
+    assert found["p@1"] >= precision(model, parts[1]), "a leaf that is true is found more easily than a label"
+
+
 def test_ranks_as_well_as_flat_separators(parts: tuple[Corpus, Corpus], fitted: Classifier) -> None:
     """With one leaf for all labels there is no tree; the tree loses little against it, and both have learned."""
     flat = Classifier("xlinear", {"max_leaf": 100}).fit(parts[0])

@@ -23,7 +23,7 @@ from polytag.metrics_ranking import ranking_metrics
 from polytag.models.model import HeldOut, Read, State, model_name, param
 from polytag.models.neural_model import NeuralModel, Reading
 from polytag.models.xlinear import tfidf_rows
-from polytag.nn.batch import Batch, Documents, tokenise
+from polytag.nn.batch import Batch, Documents, TokenArrays, tokenise
 from polytag.nn.devices import autocast, pick_device, pick_precision
 from polytag.nn.embedding import read_documents
 from polytag.nn.losses import LOSSES
@@ -33,7 +33,7 @@ from polytag.text.prepare import prepare
 from polytag.text.tfidf import Tfidf
 from polytag.xmc.curve import STRAIGHT, curved, curved_rows, fit_curve
 from polytag.xmc.estimate import estimate, limit_of, require_memory
-from polytag.xmc.index import LabelTree, cluster_tree, instance_vectors, label_vectors
+from polytag.xmc.index import INDEXES, LabelTree, cluster_tree, instance_vectors, label_texts, label_vectors
 from polytag.xmc.match import SQUARED_HINGE, MatchNetwork, best_clusters, log_chances, match_quality, squared_hinge, text_vectors
 from polytag.xmc.rank import WORTH, Chunks, TreeRanker
 from polytag.xmc.train import NEGATIVES, Ranking, TreeTraining, positive_weights
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from polytag.run import Run
 
 log = logging.getLogger(__name__)
-INDEXES = ("text", "pifa", "both")
 _PER_CLUSTER = 60  # labels of a cluster at the most, unless the number of clusters is set
 _POWERS = (1.0, 0.75, 0.5, 1.5, 0.25, 0.125)
 _CELLS = 8_000_000  # documents x clusters that are scored at once
@@ -83,6 +82,7 @@ class MatchModel(NeuralModel):
         choices=NEGATIVES,
     )
     join: bool = param(False, "whether labels are ranked by tf-idf joined with the network's vector of the document")
+    join_weight: float = param(0.3, "length of that vector, less the mean of all, beside the words', which is 1", minimum=0)
     power: float = param(0.0, "power of P(cluster | x) in equation 1; 0: chosen on held-out documents", minimum=0)
     worth: str = param("l3-hinge", "what a separator's margin is worth", choices=tuple(WORTH))
     c: float = param(0.5, "inverse regularisation strength of the separators", minimum=1e-6)
@@ -103,6 +103,7 @@ class MatchModel(NeuralModel):
     ranker: TreeRanker | None = field(init=False, repr=False, default=None)
     curve: list[float] = field(init=False, repr=False, default_factory=lambda: list(STRAIGHT))
     exponent: float = field(init=False, repr=False, default=1.0)
+    centre: NDArray[np.float32] | None = field(init=False, repr=False, default=None)
     cluster_set: LabelSet = field(init=False, repr=False, default=LabelSet(()))
 
     # -- training --------------------------------------------------------------------------------------------------
@@ -119,6 +120,7 @@ class MatchModel(NeuralModel):
         tree = tree.by_frequency(np.bincount(train.truth.indices, minlength=len(self.labels)))
         self._fit_matcher(tree, corpus, len(train), run)
         found = self._candidates(corpus.texts, run)
+        self.centre = None if found.vectors is None else found.vectors[: len(train)].mean(axis=0)
         held, self.curve, self.exponent = None, list(STRAIGHT), self.power or 1.0
         if valid is not None:
             part = self._joined(learned, found.rows(0, len(train)).vectors)
@@ -156,10 +158,8 @@ class MatchModel(NeuralModel):
         if self.index != "text":
             sparse = instance_vectors(features, truth, self.max_terms)
         if self.index != "pifa":
-            described = self.labels.descriptions
-            texts = [f"{name} {described.get(name, '')}".strip() for name in self.labels.names]
             name = self.label_encoder or self.encoder
-            dense = text_vectors(name, texts, self.vectors, self.seed, self.device, self.precision)
+            dense = text_vectors(name, label_texts(self.labels), self.vectors, self.seed, self.device, self.precision)
         return cluster_tree(label_vectors(sparse, dense), self._count(), self.seed).state()
 
     def _fit_matcher(self, tree: LabelTree, corpus: Corpus, learned: int, run: Run) -> None:
@@ -225,6 +225,10 @@ class MatchModel(NeuralModel):
     def _outputs(self) -> LabelSet:
         return self.cluster_set
 
+    def _held_out(self, arrays: TokenArrays, valid: Corpus) -> HeldOut:
+        """The best clusters alone, chosen on the device: all of them would keep the host busy after every epoch."""
+        return HeldOut(valid.truth, self._score(arrays, min(self.beam, len(self.cluster_set))))
+
     def _watched(self) -> str:
         return "cluster_recall"
 
@@ -261,8 +265,13 @@ class MatchModel(NeuralModel):
         return np.empty((n, self.network.size), dtype=np.float32) if self.join else None
 
     def _joined(self, words: csr_array, vectors: NDArray[np.float32] | None) -> csr_array:
-        """Rows to rank by: the words, then all of a vector."""
-        return words if vectors is None else csr_array(hstack([words, csr_array(vectors)], format="csr"))
+        """Rows to rank by: the words, then what tells a document's vector from the others'."""
+        if vectors is None:
+            return words
+        assert self.centre is not None
+        own = vectors - self.centre
+        own *= self.join_weight / np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-12)
+        return csr_array(hstack([words, csr_array(own)], format="csr"))
 
     # -- scoring ---------------------------------------------------------------------------------------------------
 
@@ -279,10 +288,30 @@ class MatchModel(NeuralModel):
         logs = np.empty((len(prepared), len(self.cluster_set)), dtype=np.float32)
         vectors = self._no_vectors(len(prepared))
         for rows, found, documents in self.match(prepared):
-            logs[rows] = found * np.float32(self.exponent)
+            logs[rows] = self._weighed(found)
             if vectors is not None:
                 vectors[rows] = documents
         return MatchRead(self, texts, logs, self._joined(self.tfidf.transform(prepared), vectors))
+
+    def _weighed(self, logs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Log P(cluster | x)^power. A power below 1 is for clusters in the beam alone: it was chosen there.
+
+        Separators were not told apart from documents that the network sends elsewhere, and may think anything of them.
+        """
+        best, own = best_clusters(logs, min(self.beam, logs.shape[1]))
+        weighed = logs * np.float32(max(1.0, self.exponent))
+        np.put_along_axis(weighed, best, own * np.float32(self.exponent), axis=1)
+        return weighed
+
+    def matched(self, texts: Sequence[str], truth: csr_array) -> tuple[Scores, csr_array]:
+        """What the network finds: scores of the clusters, and the clusters of true labels."""
+        size = max(1, _CELLS // len(self.cluster_set))
+        names, parts = self.cluster_set.names, []
+        for at in range(0, max(1, len(texts)), size):
+            logs = self.read(texts[at : at + size]).logs
+            parts.append(Scores.candidates(*best_clusters(logs, min(self.beam, logs.shape[1])), names, "margin"))
+        assert self.ranker is not None
+        return Scores.stack(parts), self.ranker.tree.levels(truth)[0]
 
     def scored_labels(self) -> int:
         """The candidates."""
@@ -305,7 +334,7 @@ class MatchModel(NeuralModel):
         self.require_fitted()
         assert self.ranker is not None
         own = {"tree": self.ranker.tree.state(), "chunks": self.ranker.chunks[1].state(), "curve": self.curve}
-        return {**super().state(), "tfidf": self.tfidf.state(), **own, "exponent": self.exponent}
+        return {**super().state(), "tfidf": self.tfidf.state(), **own, "exponent": self.exponent, "centre": self.centre}
 
     def restore(self, state: State) -> None:
         """Build everything again; compiled code trusts that the parts fit together."""
@@ -319,6 +348,9 @@ class MatchModel(NeuralModel):
         if len(self.tfidf.keys) != len(self.tfidf.idf):
             raise ValueError("its vocabulary is damaged")
         assert isinstance(self.network, MatchNetwork)
+        self.centre = np.array(state["centre"], dtype=np.float32) if self.join else None
+        if self.centre is not None and self.centre.shape != (self.network.size,):
+            raise ValueError("its vectors have another size than their mean")
         n_features = len(self.tfidf.keys) + (self.network.size if self.join else 0)
         chunks.check(tree.starts[1], n_features)
         self.ranker = TreeRanker(tree, [Chunks.none(len(self.cluster_set)), chunks], n_features)
@@ -329,7 +361,7 @@ class MatchModel(NeuralModel):
 
 
 class MatchRead(Read):
-    """Texts that the network has read: log P(cluster | x)^power of all clusters, and rows to rank by."""
+    """Texts that the network has read: weighed log P(cluster | x) of all clusters, and rows to rank by."""
 
     def __init__(self, model: MatchModel, texts: Sequence[str], logs: NDArray[np.float32], rows: csr_array) -> None:
         """Take what was read."""

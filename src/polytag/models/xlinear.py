@@ -19,7 +19,7 @@ from polytag.text.prepare import PREPARATIONS, prepare
 from polytag.text.tfidf import Tfidf
 from polytag.xmc.curve import STRAIGHT, curved, curved_rows, fit_curve
 from polytag.xmc.estimate import estimate, limit_of, require_memory
-from polytag.xmc.index import LabelTree, build_tree, instance_vectors, label_vectors
+from polytag.xmc.index import INDEXES, LabelTree, build_tree, instance_vectors, label_texts, label_vectors
 from polytag.xmc.rank import WORTH, Chunks, Forest
 from polytag.xmc.train import NEGATIVES, Ranking, TreeTraining, positive_weights
 
@@ -37,6 +37,8 @@ class XLinear(Model):
 
     c: float = param(0.5, "inverse regularisation strength", minimum=1e-6)
     trees: int = param(1, "trees, each from another seed; their probabilities are averaged", minimum=1, maximum=64)
+    index: str = param("pifa", "what stands for a label: its text, its documents' words (pifa), or both", choices=INDEXES)
+    label_encoder: str = param("minilm", "encoder of the labels' texts, if they are read: needs torch")
     branching: int = param(64, "children of an inner node of the tree", minimum=2, maximum=1024)
     max_leaf: int = param(100, "most labels that share a leaf", minimum=2, maximum=10_000)
     beam: int = param(10, "nodes of each level that are followed", minimum=1, maximum=10_000)
@@ -74,6 +76,7 @@ class XLinear(Model):
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Train on a part, score the held-out part for the decision, and (``refit``) train again on everything."""
         corpus = train if valid is None else train.concat(valid)
+        self.labels = corpus.labels
         seen, hidden = self._parts(len(train), len(corpus))
         problem = self._problem(corpus, seen, run)
         self._estimate(problem, run)
@@ -84,7 +87,6 @@ class XLinear(Model):
             held = self._held(csr_array(problem.features[hidden]), problem.truth[hidden], corpus.labels.names)
         if self.refit or not len(hidden):
             self.forest = self.train_forest(problem, run)
-        self.labels = corpus.labels
         return held
 
     def _parts(self, n_train: int, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -129,8 +131,15 @@ class XLinear(Model):
         return Forest(rankers)
 
     def _index(self, problem: Problem, number: int) -> State:
-        vectors = label_vectors(instance_vectors(problem.features, problem.truth, self.max_terms), None)
-        return build_tree(vectors, self.branching, self.max_leaf, self.seed + 1000 * number).state()
+        """The tree of the labels; only their texts need an encoder, and so torch."""
+        sparse = dense = None
+        if self.index != "text":
+            sparse = instance_vectors(problem.features, problem.truth, self.max_terms)
+        if self.index != "pifa":
+            from polytag.xmc.match import text_vectors
+
+            dense = text_vectors(self.label_encoder, label_texts(self.labels), "", self.seed, "auto", "auto")
+        return build_tree(label_vectors(sparse, dense), self.branching, self.max_leaf, self.seed + 1000 * number).state()
 
     def _ranking(self) -> Ranking:
         return Ranking(
@@ -152,6 +161,16 @@ class XLinear(Model):
         """The texts as tf-idf rows."""
         self.require_fitted()
         return TreeRead(self, texts)
+
+    def matched(self, texts: Sequence[str], truth: csr_array) -> tuple[Scores, csr_array]:
+        """What the first tree finds above its separators of labels: scores of the best leaves, and the leaves of true labels."""
+        self.require_fitted()
+        assert self.forest is not None
+        ranker, rows = self.forest.rankers[0], self.read(texts).rows
+        levels = ranker.tree.levels(truth)
+        leaves = levels[-2] if len(levels) > 1 else csr_array(np.ones((len(texts), 1), np.float32))
+        names = [str(number) for number in range(int(leaves.shape[1]))]
+        return Scores.candidates(*ranker.clusters(rows, min(self.beam, len(names)), self.worth), names, "margin"), leaves
 
     def scored_labels(self) -> int:
         """The candidates."""

@@ -58,6 +58,24 @@ def node_margins(
 
 
 @njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
+def place_rows(node: int, words: int, row_starts: Any, rows: Any, place: Any) -> bool:
+    """Note in ``place`` where the rows of a node are if documents with so many words will be read there; whether it was done."""
+    first, last = row_starts[node], row_starts[node + 1]
+    if words * 4 <= last - first:  # looking a word up costs about four times as much as placing a row
+        return False
+    for r in range(first, last):
+        place[rows[r]] = r
+    return True
+
+
+@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
+def clear_rows(node: int, row_starts: Any, rows: Any, place: Any) -> None:
+    """Leave ``place`` as it was."""
+    for r in range(row_starts[node], row_starts[node + 1]):
+        place[rows[r]] = -1
+
+
+@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
 def log_score(margin: Any, kind: int) -> Any:
     """Log of what a margin is worth: -max(0, 1 - margin)^kind for kind 1 to 4, the log of the sigmoid for kind 0."""
     if kind == 0:
@@ -98,19 +116,14 @@ def beam_step(
             d = begin + order[stop] // beam
             words += indptr[d + 1] - indptr[d]
             stop += 1
-        first, last = row_starts[node], row_starts[node + 1]
-        placed = words * 4 > last - first  # looking a word up costs about four times as much as placing a row
-        if placed:
-            for r in range(first, last):
-                place[rows[r]] = r
+        placed = place_rows(node, words, row_starts, rows, place)
         for p in range(at, stop):
             node_margins(
                 indptr, indices, data, begin + order[p] // beam, node, child_starts, row_starts, entry_starts, rows, starts,
                 children, weights, bias, place, placed, margins[order[p]],
             )  # fmt: skip
         if placed:
-            for r in range(first, last):
-                place[rows[r]] = -1
+            clear_rows(node, row_starts, rows, place)
         at = stop
     for i in range(n):
         _best_children(i, nodes, scores, margins, child_starts, kind, names, found[i], values[i])
@@ -158,34 +171,58 @@ def given_step(
     ``nodes`` with their ``scores`` and the ``wanted`` children are sparse rows (``above`` and ``below`` say where each document's
     begin), both ascending: the children of a node stand together. ``values`` takes a score for every wanted child.
     """
+    first, count = above[begin], above[end] - above[begin]
+    owner, begins = np.empty(count, dtype=np.int64), np.empty(count + 1, dtype=np.int64)
+    q = below[begin]
+    for document in range(begin, end):
+        for p in range(above[document], above[document + 1]):
+            owner[p - first], begins[p - first] = document, q
+            while q < below[document + 1] and wanted[q] < child_starts[nodes[p] + 1]:
+                q += 1
+    begins[count] = q
+    order = np.argsort(nodes[first : first + count], kind="mergesort")
     width = 0
-    for node in range(len(child_starts) - 1):
+    for node in nodes[first : first + count]:
         width = max(width, child_starts[node + 1] - child_starts[node])
     margins = np.empty(width, dtype=np.float32)
-    for document in range(begin, end):
-        p = above[document]
-        known = -1
-        for q in range(below[document], below[document + 1]):
-            while wanted[q] >= child_starts[nodes[p] + 1]:
-                p += 1
-            node = nodes[p]
-            if known != node:
-                known = node
-                node_margins(
-                    indptr, indices, data, document, node, child_starts, row_starts, entry_starts, rows, starts, children,
-                    weights, bias, place, False, margins,
-                )  # fmt: skip
-            values[q] = scores[p] + log_score(margins[wanted[q] - child_starts[node]], kind)
+    at = 0
+    while at < count:
+        node = nodes[first + order[at]]
+        stop = at
+        words = 0
+        while stop < count and nodes[first + order[stop]] == node:
+            words += indptr[owner[order[stop]] + 1] - indptr[owner[order[stop]]]
+            stop += 1
+        placed = place_rows(node, words, row_starts, rows, place)
+        for p in order[at:stop]:
+            node_margins(
+                indptr, indices, data, owner[p], node, child_starts, row_starts, entry_starts, rows, starts, children,
+                weights, bias, place, placed, margins,
+            )  # fmt: skip
+            for q in range(begins[p], begins[p + 1]):
+                values[q] = scores[first + p] + log_score(margins[wanted[q] - child_starts[node]], kind)
+        if placed:
+            clear_rows(node, row_starts, rows, place)
+        at = stop
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def best_entries(indptr: Any, indices: Any, data: Any, begin: int, found: Any, values: Any) -> None:
-    """The best entries of sparse rows begin, begin + 1, ..., best first, equal ones by name; -1 to fill."""
-    for i in range(len(found)):
-        first = indptr[begin + i]
-        count = indptr[begin + i + 1] - first
-        for q in range(count):
-            _insert(found[i], values[i], q, indices[first + q], data[first + q])
+def mean_of_searches(labels: Any, logs: Any, searches: int, found: Any, values: Any) -> None:
+    """The best labels by the mean probability over several searches, whose results (documents, all) stand side by side.
+
+    A search that has not found a label counts as 0. ``found`` and ``values`` are filled, best first, -1 where there are fewer.
+    """
+    for i in range(len(labels)):
+        order = np.argsort(labels[i], kind="mergesort")
+        at = count = 0
+        while at < len(order):
+            name, total = labels[i, order[at]], 0.0
+            while at < len(order) and labels[i, order[at]] == name:
+                total += np.exp(np.float64(logs[i, order[at]]))
+                at += 1
+            if name >= 0:
+                _insert(found[i], values[i], count, name, np.log(max(total / searches, 1e-37)))
+                count += 1
         for at in range(min(count, found.shape[1]), found.shape[1]):
             found[i, at] = -1
             values[i, at] = -np.inf

@@ -10,10 +10,12 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from polytag.labels import LabelSet
 from polytag.linear.parallel import in_threads
 from polytag.xmc.clusters import Vectors, balanced_order
 from polytag.xmc.views import unlocked, unlocked_rows
 
+INDEXES = ("text", "pifa", "both")
 _LABELS = 2048  # labels whose vectors one thread sums at a time
 
 
@@ -101,6 +103,11 @@ def instance_vectors(features: csr_array, truth: csr_array, most: int = 0) -> cs
     indptr = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(p[0]) for p in parts]))])
     indices, data = np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts])
     return csr_array((data, indices, indptr), shape=(n_labels, n_features))
+
+
+def label_texts(labels: LabelSet) -> list[str]:
+    """The name and the description of every label."""
+    return [f"{name} {labels.descriptions.get(name, '')}".strip() for name in labels.names]
 
 
 def label_vectors(sparse: csr_array | None, dense: NDArray[Any] | None, weight: float = 1.0) -> Vectors:

@@ -8,7 +8,7 @@ separators finds the clusters (a network), its log P(cluster | x) takes the plac
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.labels import indicator_of_pairs
 from polytag.linear.parallel import in_threads, thread_count
-from polytag.xmc.beam import beam_step, best_entries, entries_fit, given_step
+from polytag.xmc.beam import beam_step, entries_fit, given_step, mean_of_searches
 from polytag.xmc.index import LabelTree
 from polytag.xmc.views import unlocked, unlocked_rows
 
@@ -123,26 +122,6 @@ def _tiled(n: int, k: int, find: Callable[[int, int], tuple[Any, Any]]) -> tuple
     return labels, values
 
 
-def best_of(entries: csr_array, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """The k best entries of sparse rows, best first, equal ones by name; -1 to fill."""
-    arrays = unlocked_rows(entries)
-
-    def tile(start: int, stop: int) -> tuple[Any, Any]:
-        found, values = np.empty((stop - start, k), dtype=np.int32), np.empty((stop - start, k), dtype=np.float32)
-        best_entries(*arrays, start, found, values)
-        return found, values
-
-    return _tiled(int(entries.shape[0]), k, tile)
-
-
-def candidate_rows(found: Sequence[NDArray[Any]], n_labels: int) -> csr_array:
-    """All labels that any of several searches (documents, k), -1 to fill, has found, as sparse rows of ones."""
-    together = np.concatenate(found, axis=1)
-    known = together >= 0
-    row = np.repeat(np.arange(len(together)), known.sum(axis=1))
-    return indicator_of_pairs(row, together[known], (len(together), n_labels))
-
-
 @dataclass(frozen=True)
 class TreeRanker:
     """A label tree with the separators of every depth."""
@@ -157,6 +136,11 @@ class TreeRanker:
         """The k best labels that a beam reaches in every document, -1 to fill, and the log of what the way there is worth."""
         n, arrays = int(features.shape[0]), unlocked_rows(features)
         return _tiled(n, k, lambda start, stop: self._descend(arrays, start, stop, k, beam, WORTH[worth]))
+
+    def clusters(self, features: csr_array, beam: int, worth: str) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The best leaves of every document, at most ``beam``, -1 to fill, and the logs of what the ways there are worth."""
+        beam = min(beam, len(self.tree.starts[-1]) - 1)
+        return TreeRanker(self.tree, self.chunks[:-1], self.n_features).best(features, beam, beam, worth)
 
     def best_below(
         self, features: csr_array, leaves: NDArray[np.int32], logs: NDArray[np.float32], k: int, worth: str
@@ -205,7 +189,7 @@ class TreeRanker:
     def _descend(self, arrays: Any, start: int, stop: int, k: int, beam: int, kind: int) -> tuple[Any, Any]:
         nodes, scores = np.zeros((stop - start, 1), dtype=np.int32), np.zeros((stop - start, 1), dtype=np.float32)
         for depth in range(len(self.chunks)):
-            wanted = k if depth + 1 == len(self.tree.starts) else beam
+            wanted = k if depth + 1 == len(self.chunks) else beam
             nodes, scores = self.step(arrays, start, depth, nodes, scores, wanted, kind)
         return nodes, scores
 
@@ -230,12 +214,20 @@ class Forest:
     def best(self, features: csr_array, k: int, beam: int, worth: str) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The k best labels of every document, -1 to fill, and the logs of their probabilities (equation 1).
 
-        The k best of every tree are scored by all trees.
+        A label counts as 0 in a tree that has it not among its k best: to ask every tree about what the others have found costs
+        several times the search itself, and ranks no better. ``given`` does ask.
         """
         if len(self.rankers) == 1:
             return self.rankers[0].best(features, k, beam, worth)
-        found = [ranker.best(features, k, beam, worth)[0] for ranker in self.rankers]
-        return best_of(self.given(features, candidate_rows(found, len(self.rankers[0].tree.order)), worth), k)
+        parts = [ranker.best(features, k, beam, worth) for ranker in self.rankers]
+        labels, logs = (np.concatenate([part[side] for part in parts], axis=1) for side in (0, 1))
+
+        def tile(start: int, stop: int) -> tuple[Any, Any]:
+            found, values = np.empty((stop - start, k), dtype=np.int32), np.empty((stop - start, k), dtype=np.float32)
+            mean_of_searches(labels[start:stop], logs[start:stop], len(parts), found, values)
+            return found, values
+
+        return _tiled(len(labels), k, tile)
 
     def given(self, features: csr_array, labels: csr_array, worth: str) -> csr_array:
         """The logs of the probabilities of just these labels, by the mean over all trees."""

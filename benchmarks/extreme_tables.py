@@ -1,0 +1,128 @@
+"""X-BERT's tables 2 and 3 and figure 5 with our rows: ``python benchmarks/extreme_tables.py`` after collect.py.
+
+Reads results/xbert.json (what neural.py made of jobs/extreme.json and jobs/extreme-mixed.json), puts tables between the markers
+of README.md, and draws results/pictures/xbert-ensembles.png. Numbers are per cent, of test where it was opened, else of
+validation.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from peers.report import put
+
+HERE = Path(__file__).parent
+RESULTS, PICTURE = HERE / "results" / "xbert.json", HERE / "results" / "pictures" / "xbert-ensembles.png"
+CORPORA = ("debdeps", "debtags")
+AT = [f"p@{k}" for k in (1, 3, 5)]
+MATCHERS = {"linear": "linear matcher, {}", "xttention": "xttention {}", "xbert": "xbert {}"}
+PAPER_2 = {  # matching, then ranking, on Eurlex-4K; its clusters by label text are made with ELMo
+    ("text", "linear"): "83.70 / 71.66 / 59.43 | 79.84 / 67.70 / 56.30",
+    ("text", "xttention"): "87.32 / 74.91 / 61.40 | 83.00 / 69.81 / 58.10",
+    ("text", "xbert"): "89.50 / 78.27 / 64.51 | 83.29 / 71.90 / 60.28",
+    ("pifa", "linear"): "91.57 / 69.12 / 51.71 | 81.19 / 68.86 / 57.51",
+    ("pifa", "xttention"): "92.91 / 70.50 / 52.06 | 82.82 / 70.25 / 58.59",
+    ("pifa", "xbert"): "93.14 / 74.34 / 55.38 | 82.95 / 70.91 / 59.50",
+}
+PAPER_3 = [  # P@1, 3, 5, then R@1, 3, 5
+    ("Eurlex-4K: Parabel (T=1)", "81.99 / 68.89 / 57.30 | | 16.76 / 41.24 / 56.26"),
+    ("Eurlex-4K: Parabel (T=3)", "82.48 / 69.95 / 58.49 | | 16.87 / 41.98 / 57.46"),
+    ("Eurlex-4K: X-BERT (T=1)", "83.29 / 71.90 / 60.28 | | 17.00 / 43.15 / 59.19"),
+    ("Eurlex-4K: X-BERT (T=6)", "86.31 / 74.58 / 62.59 | +4.8 / +6.5 / +6.8 % | 17.69 / 44.86 / 61.49"),
+    ("Wiki-500K: Parabel (T=3)", "60.91 / 41.33 / 31.67 | | 18.74 / 33.21 / 39.75"),
+    ("Wiki-500K: X-BERT (T=1)", "64.12 / 43.26 / 32.88 | | 19.75 / 34.41 / 40.80"),
+    ("Wiki-500K: X-BERT (T=6)", "67.80 / 46.52 / 35.73 | +11.3 / +12.6 / +12.8 % | 21.18 / 37.46 / 44.79"),
+]
+OURS_3 = ["xlinear", "xlinear, three trees", *(f"{m} {i}" for m in ("xttention", "xbert") for i in ("text", "pifa"))]
+ENSEMBLES = {"v1": "label text, T=3", "v2": "PIFA, T=3", "v3": "both, T=6"}
+Rows = dict[str, dict[str, Any]]
+
+
+def _part(row: dict[str, Any]) -> str:
+    return "test" if "test" in row else "valid"
+
+
+def _values(row: dict[str, Any], name: str = "p") -> list[float]:
+    """Means over seeds of a metric at 1, 3 and 5, in per cent."""
+    return [100 * row[f"{_part(row)}_mean_and_deviation"][f"{name}@{k}"][0] for k in (1, 3, 5)]
+
+
+def _cell(values: list[float]) -> str:
+    return " / ".join(f"{value:.2f}" for value in values)
+
+
+def matching(rows: Rows) -> str:
+    """Table 2: how well clusters are found, and labels ranked, by index and matcher."""
+    lines = [
+        "| corpus | index | matcher | clusters P@1/3/5 | labels P@1/3/5 | *paper, Eurlex-4K: clusters* | *labels* |",
+        "|---" * 7 + "|",
+    ]
+    for corpus in CORPORA:
+        for index, matcher in PAPER_2:
+            row = rows.get(f"{corpus} {MATCHERS[matcher].format(index)}")
+            if row is not None:
+                found = row[f"{_part(row)}_matching"]
+                clusters = [100 * sum(seed[key] for seed in found) / len(found) for key in AT]
+                paper = PAPER_2[index, matcher] if corpus == CORPORA[0] else " | "
+                lines.append(f"| {corpus} | {index} | {matcher} | {_cell(clusters)} | {_cell(_values(row))} | {paper} |")
+    return "\n".join(lines)
+
+
+def overall(rows: Rows) -> str:
+    """Table 3: P@k, how far above one tree of xlinear, R@k, and PSP@k."""
+    lines = ["| corpus | model | P@1/3/5 | over xlinear | R@1/3/5 | PSP@1/3/5 | train s |", "|---" * 7 + "|"]
+    for corpus in CORPORA:
+        names = [f"{corpus} {name}" for name in (*OURS_3, *(f"xbert {version}" for version in ENSEMBLES))]
+        for row in (rows[name] for name in names if name in rows):
+            base = _values(rows[f"{corpus} xlinear"])
+            over = " / ".join(f"{100 * (own / one - 1):+.1f}" for own, one in zip(_values(row), base, strict=True))
+            name = row["name"].removeprefix(f"{corpus} ")
+            name += f" ({ENSEMBLES[name[-2:]]})" if name[-2:] in ENSEMBLES else ""
+            seconds = " ".join(str(value) for value in row["train_seconds"])
+            cells = f"{_cell(_values(row))} | {over} % | {_cell(_values(row, 'r'))} | {_cell(_values(row, 'psp'))} | {seconds}"
+            lines.append(f"| {corpus} | {name} | {cells} |")
+    lines += [f"| *paper* | *{name}* | {cells} | | |" for name, cells in PAPER_3]
+    return "\n".join(lines)
+
+
+def draw(rows: Rows) -> None:
+    """Figure 5: what ensembles add to the single configuration that is better on validation."""
+    there = [corpus for corpus in CORPORA if f"{corpus} xbert v3" in rows]
+    if not there:
+        return
+    figure = Figure(figsize=(4.5 * len(there), 3.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    for number, corpus in enumerate(there, start=1):
+        axes = figure.add_subplot(1, len(there), number)
+        single = max(
+            (rows[f"{corpus} xbert {i}"] for i in ("text", "pifa")), key=lambda r: r["valid_mean_and_deviation"]["p@1"][0]
+        )
+        for place, (version, what) in enumerate(ENSEMBLES.items()):
+            gains = [own - one for own, one in zip(_values(rows[f"{corpus} xbert {version}"]), _values(single), strict=True)]
+            axes.bar([k + 0.27 * (place - 1) for k in range(3)], gains, width=0.25, label=f"{version} ({what})")
+        axes.set_xticks(range(3), ["P@1", "P@3", "P@5"])
+        axes.set_title(
+            f"{corpus}, over {single['name'].removeprefix(f'{corpus} ')} (mean of {len(single['seeds'])} seeds)", fontsize=9
+        )
+        axes.set_ylabel("points")
+        axes.axhline(0, color="black", linewidth=0.8)
+        axes.legend(fontsize=8)
+    PICTURE.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(PICTURE, dpi=110)
+
+
+def main() -> None:
+    """Write the tables and the picture."""
+    rows = {row["name"]: row for row in json.loads(RESULTS.read_text())["rows"]}
+    put(HERE / "README.md", "xbert-matching", matching(rows))
+    put(HERE / "README.md", "xbert", overall(rows))
+    draw(rows)
+
+
+if __name__ == "__main__":
+    main()
