@@ -213,7 +213,7 @@ def test_a_real_sigkill_is_survived_to_the_bit(tmp_path: Path) -> None:
 def print_losses(steps: int) -> None:
     """Train in this process, alone or with others, and let the first one print its losses."""
     network, examples = toy_training(45)  # the last batch of an epoch has an odd number of documents
-    settings = replaced(epochs=50, max_steps=steps, batch_size=7, accumulate=2)
+    settings = replaced(epochs=50, max_steps=steps, batch_size=7, accumulate=2, average=0.9)
     goal = Goal("micro_f1", lambda: 0.5)
     losses = [float(step.loss) for step in train(network, examples, loss, settings, Run(), goal)]
     with open(os.environ["LOSSES"] + os.environ.get("RANK", "0"), "w") as out:
@@ -238,6 +238,7 @@ def test_two_processes_make_the_steps_of_one(tmp_path: Path, monkeypatch: pytest
     assert len(one["losses"]) == 50
     assert first["losses"] == pytest.approx(one["losses"], abs=1e-4)
     assert first["weights"] == second["weights"]
+    assert first["weights"] == pytest.approx(one["weights"], abs=1e-4)
 
 
 def test_a_network_without_an_encoder_and_an_unused_parameter_train() -> None:

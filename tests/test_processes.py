@@ -22,7 +22,7 @@ from toys import toy_corpus
 
 SETTINGS = {
     "encoder": "bilstm", "embedding": 8, "hidden": 6, "layers": 1, "epochs": 3, "batch_size": 8, "head_rate": 0.01,
-    "dropout": 0, "checkpoint_seconds": 0, "device": "cpu", "precision": "fp32",
+    "dropout": 0, "checkpoint_seconds": 0, "device": "cpu", "precision": "fp32", "average": 0.9,
 }  # fmt: skip
 LAUNCH = (
     "-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no "

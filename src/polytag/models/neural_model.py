@@ -91,6 +91,7 @@ class NeuralModel(Model):
     beta2: float = param(0.999, "decay of AdamW's second moment", minimum=0, maximum=1)
     epsilon: float = param(1e-8, "smallest denominator of AdamW", minimum=0)
     clip: float = param(1.0, "largest norm of the gradients; 0 for any", minimum=0)
+    average: float = param(0.0, "decay of a moving average of the weights, kept in their place; 0: none", minimum=0, maximum=1)
     precision: str = param("auto", "of matrix products; auto: bf16 on a GPU that has it", choices=PRECISIONS)
     patience: int = param(0, "stop after so many evaluations without a better one; 0 never", minimum=0)
     evaluate_every: int = param(0, "steps between evaluations; 0: after every epoch", minimum=0)

@@ -12,7 +12,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from polytag.nn import checkpoint
+from polytag.nn.average import Average
 from polytag.nn.batch import Documents, Layout, TokenArrays, batches
 from polytag.nn.curves import Curves
 from polytag.nn.devices import pick_precision
@@ -123,6 +124,7 @@ class _Training:
         self.optimiser = make_optimiser(network, settings, device)
         eager = EagerStep(network, loss, self.data, self.optimiser, self.processes, clip=settings.clip, dtype=dtype)
         self.make_step: EagerStep | GraphStep = GraphStep(eager) if capture else eager
+        self.average = Average(network, settings.average) if settings.average else None
         self.curves = Curves(
             run, goal.metric if goal else "", settings.log_every, tensorboard=settings.tensorboard and self.processes.first
         )
@@ -179,6 +181,8 @@ class _Training:
         ]
         loss = self.make_step(parts)
         self.step += 1
+        if self.average is not None:
+            self.average.update(self.step)
         rate = factor * max(group["base"] for group in self.optimiser.param_groups)
         self.curves.add_loss(self.step, self.epoch, loss, rate)
         return loss
@@ -197,20 +201,27 @@ class _Training:
         if self.goal is None or not (self.done or (self.step % every == 0 if every else epoch_ends)):
             return None
         self.network.eval()
-        value = self.processes.agree([self.goal.measure() if self.processes.first else 0.0])[0]
-        self.curves.add_value(self.step, epoch, value)
-        if value > self.best_value:
-            self.best, self.best_value, self.stale = checkpoint.weights(self.network), value, 0
-        else:
-            self.stale += 1
-            self.stopped = 0 < self.settings.patience <= self.stale
+        with self._judged():
+            value = self.processes.agree([self.goal.measure() if self.processes.first else 0.0])[0]
+            self.curves.add_value(self.step, epoch, value)
+            if value > self.best_value:
+                self.best, self.best_value, self.stale = checkpoint.weights(self.network), value, 0
+            else:
+                self.stale += 1
+                self.stopped = 0 < self.settings.patience <= self.stale
         return value
+
+    def _judged(self) -> AbstractContextManager[None]:
+        """Inside, the network has the weights that are judged and kept: its own, or their average."""
+        return nullcontext() if self.average is None else self.average.lent()
 
     def finish(self) -> None:
         """Give the network its best weights, and draw the curves."""
         self.curves.flush(self.step, self.epoch, 0.0)
         if self.best is not None:
             self.network.load_state_dict(self.best)
+        elif self.average is not None:
+            self.average.give()
         self.network.eval()
         self.curves.finish()
 
@@ -233,6 +244,7 @@ class _Training:
             "best_value": self.best_value,
             "best": None if self.best is None else checkpoint.to_arrays(self.best),
             "network": checkpoint.to_arrays(self.network.state_dict()),
+            "average": None if self.average is None else self.average.state(),
             "optimiser": checkpoint.optimiser_state(self.optimiser),
             "scaler": dict(self.make_step.scaler.state_dict()),
             "random": checkpoint.random_state(self.processes.device),
@@ -255,6 +267,8 @@ class _Training:
         if state["best"] is not None:
             self.best = {name: torch.from_numpy(np.array(array)).to(device) for name, array in state["best"].items()}
         checkpoint.load_arrays(self.network, state["network"])
+        if self.average is not None:
+            self.average.restore(state["average"])
         checkpoint.load_optimiser(self.optimiser, state["optimiser"])
         if state["scaler"]:
             self.make_step.scaler.load_state_dict(state["scaler"])
@@ -271,6 +285,8 @@ class _Training:
         self.step, self.epoch, self.place, self.stale = (int(number) for number in numbers[:4])
         self.stopped, self.best_value = bool(numbers[4]), numbers[5]
         self.processes.share(list(self.network.state_dict().values()))
+        if self.average is not None:
+            self.processes.share(self.average.means)
         if numbers[6]:
             self.best = self.best or checkpoint.weights(self.network)
             self.processes.share(list(self.best.values()))

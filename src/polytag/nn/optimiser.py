@@ -27,6 +27,7 @@ class Settings:
     beta2: float = 0.999
     epsilon: float = 1e-8
     clip: float = 1.0
+    average: float = 0.0
     accumulate: int = 1
     precision: str = "auto"
     patience: int = 0
