@@ -204,13 +204,16 @@ def test_separators_learn_from_what_the_matcher_wrongly_retrieves(
     assert sum(map(len, differ)) <= 3, "documents between two equally good clusters aside"
 
 
-def test_a_power_below_one_lifts_no_cluster_outside_of_the_beam(fitted: Classifier) -> None:
-    model = model_of(fitted, beam=2)
-    model.exponent = 0.25
-    logs = np.log(np.array([[0.5, 0.1, 0.3, 0.01]], dtype=np.float32))
-    np.testing.assert_allclose(model._weighed(logs), logs * [[0.25, 1, 0.25, 1]], rtol=1e-6)
-    model.exponent = 1.5
-    np.testing.assert_allclose(model._weighed(logs), logs * 1.5, rtol=1e-6)
+def test_given_labels_outside_of_the_beam_get_their_own_clusters_chance_to_the_same_power(
+    fitted: Classifier, parts: tuple[Corpus, Corpus]
+) -> None:
+    model, texts = model_of(fitted, beam=2), parts[1].texts[:40]
+    model.exponent, model.curve = 0.25, [1.0, 0.0]
+    everything = csr_array(np.ones((len(texts), len(model.labels)), dtype=np.float32))
+    found = model.read(texts).given(everything).matrix.toarray()
+    np.testing.assert_allclose(found, brute_force(model, texts, len(model.cluster_set)), atol=2e-3)
+    inside = model.score(texts).matrix.toarray()
+    assert (inside == 0).any() and np.allclose(found[inside > 0], inside[inside > 0], atol=1e-6)
 
 
 def test_matched_gives_the_networks_best_clusters_and_the_true_ones(fitted: Classifier, parts: tuple[Corpus, Corpus]) -> None:
@@ -314,6 +317,30 @@ def test_an_ensemble_scores_the_candidates_of_all_parts_by_all_parts(parts: tupl
     missed = union & (own[0].matrix.toarray() == 0)
     assert missed.sum() > 100 and (full[0][missed] > 0).all(), "the first part missed labels, and has scored them"
     assert classifier.evaluate(test)["p@1"] > 0.85
+
+
+@pytest.mark.parametrize("weights", [[], [1, 2, 1], [1, 0, 1]])
+def test_what_a_mixture_is_weighed_and_decided_by_is_what_it_predicts(
+    parts: tuple[Corpus, Corpus], weights: list[float], tmp_path: Path
+) -> None:
+    train, valid = parts
+    told = {**FAST, "epochs": 2, "beam": 1, "refit": False}
+    models = {
+        "a": Classifier("xbert", told).fit(train, valid),
+        "b": Classifier("xbert", {**told, "seed": 1}).fit(train, valid),
+        "c": Classifier("xlinear", {"max_leaf": 8, "beam": 2, "refit": False}).fit(train, valid),
+    }
+    for name, classifier in models.items():
+        classifier.save(tmp_path / name)
+    model = Mixed(parts=[str(tmp_path / name) for name in models], weights=weights)
+    held = model.fit(train, valid, Run())
+    assert held is not None
+    found, own = model.score(valid.texts), [one.scores(valid.texts).matrix for one in models.values()]
+    assert np.array_equal(held.scores.matrix.indptr, found.matrix.indptr)
+    assert np.array_equal(held.scores.matrix.indices, found.matrix.indices)
+    np.testing.assert_allclose(held.scores.matrix.data, found.matrix.data, atol=1e-5)
+    blind = sum(share * one.toarray() for share, one in zip(model.shares, own, strict=True))
+    assert np.abs(blind - found.matrix.toarray()).max() > 0.01, "what parts say of each other's candidates matters here"
 
 
 def test_a_part_that_cannot_be_asked_says_what_it_said(parts: tuple[Corpus, Corpus]) -> None:

@@ -288,20 +288,10 @@ class MatchModel(NeuralModel):
         logs = np.empty((len(prepared), len(self.cluster_set)), dtype=np.float32)
         vectors = self._no_vectors(len(prepared))
         for rows, found, documents in self.match(prepared):
-            logs[rows] = self._weighed(found)
+            logs[rows] = found * np.float32(self.exponent)  # of every cluster, also of those outside of the beam
             if vectors is not None:
                 vectors[rows] = documents
         return MatchRead(self, texts, logs, self._joined(self.tfidf.transform(prepared), vectors))
-
-    def _weighed(self, logs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Log P(cluster | x)^power. A power below 1 is for clusters in the beam alone: it was chosen there.
-
-        Separators were not told apart from documents that the network sends elsewhere, and may think anything of them.
-        """
-        best, own = best_clusters(logs, min(self.beam, logs.shape[1]))
-        weighed = logs * np.float32(max(1.0, self.exponent))
-        np.put_along_axis(weighed, best, own * np.float32(self.exponent), axis=1)
-        return weighed
 
     def matched(self, texts: Sequence[str], truth: csr_array) -> tuple[Scores, csr_array]:
         """What the network finds: scores of the clusters, and the clusters of true labels."""

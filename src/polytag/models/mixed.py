@@ -19,9 +19,9 @@ from polytag.artefact import artefact_folder, manifest_digest
 from polytag.calibration import Platt
 from polytag.errors import ConfigError
 from polytag.models.linear_model import LinearModel
-from polytag.models.mixing import candidates_of, columns_of, even_weights, fit_weights, mix
+from polytag.models.mixing import columns_of, even_weights, fit_weights
 from polytag.models.model import MODELS, HeldOut, Model, State, model_class, model_name, param, suggestion
-from polytag.models.part import Part, out_of_fold, train_part
+from polytag.models.part import Asked, Part, Reader, Said, Together, out_of_fold, train_part
 from polytag.options import validate_options
 from polytag.recipe import Recipe
 from polytag.scores import Scores
@@ -38,6 +38,7 @@ _FEW = 20_000  # labels up to which every part scores all of them, also when onl
 _CELLS = 4_000_000  # documents x labels that are scored at once for the k best
 _SEARCHED = 5_000_000  # held-out documents x labels up to which all of them are looked at when weights are compared
 _CANDIDATES = 100  # labels per document that are looked at where there are more
+_AT_ONCE = 2000  # held-out documents that parts are asked about at once
 
 
 class Taken(NamedTuple):
@@ -46,6 +47,13 @@ class Taken(NamedTuple):
     classifier: Classifier
     documents: str
     digest: str
+
+
+class HeldPart(NamedTuple):
+    """A part's scores on held-out documents, and whether the part itself gave them: then it can be asked for more."""
+
+    scores: Scores | None
+    same: bool
 
 
 @dataclass
@@ -136,28 +144,42 @@ class Mixed(Model):
             place = f"{number}-{name.replace(':', '-')}" if name not in taken else f"{number}-taken"
             if name in taken:
                 assert valid is not None
-                part, scores = _taken_part(name, taken[name], columns[name], (train, valid), run, place)
+                part, scores, same = _taken_part(name, taken[name], columns[name], (train, valid), run, place)
             else:
                 part, scores = self._trained_part(name, train, valid, run, place)
+                same = not _refits(part.model)
             self.trained.append(part)
-            held.append(scores)
+            held.append(HeldPart(scores, same))
         self.labels = train.labels
         return self._weigh(held, train, valid, run)
 
-    def _weigh(self, held: Sequence[Scores | None], train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
+    def _weigh(self, held: Sequence[HeldPart], train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Choose the weights, if there is anything to choose them on."""
-        known = [scores for scores in held if scores is not None]
+        known = [(one.scores, one.same) for one in held if one.scores is not None]
         self.shares = [weight / sum(self.weights) for weight in self.weights] or even_weights(len(self.parts))
         if valid is None or len(known) < len(held):
             return None
+        together = self._held_together(known, valid.texts)
         if not self.weights:
             least = min(int(np.diff(corpus.truth.indptr).min(initial=0)) for corpus in (train, valid))
             many = len(valid) * len(self.labels) > _SEARCHED
-            compared = [scores.best(_CANDIDATES) for scores in known] if many else known
+            compared = [scores.best(_CANDIDATES) if many and scores.is_full else scores for scores in together.scores]
             found = fit_weights(compared, valid.truth, self.optimise, least)
             self.shares = found.weights
             run.log("mixing", {"parts": self.parts, **found.log(self.optimise)})
-        return HeldOut(valid.truth, mix(known, self.shares))
+        return HeldOut(valid.truth, together.mixed(self.shares))
+
+    def _held_together(self, known: Sequence[tuple[Scores, bool]], texts: Sequence[str]) -> Together:
+        """What the parts say of held-out documents, computed as ``score`` does it wherever the parts can be asked again."""
+        names, batches = self.labels.names, []
+        many = len(texts) * len(names) > _SEARCHED  # a part that would score all of these labels is not asked again
+        for at in range(0, max(1, len(texts)), _AT_ONCE):
+            some, asked = texts[at : at + _AT_ONCE], list[Asked]()
+            for part, (scores, same) in zip(self.trained, known, strict=True):
+                again = same and not scores.is_full and not (many and part.model.scored_labels() == len(names))
+                asked.append(Reader(part, part.model.read(some), names) if again else Said(scores.rows(at, at + _AT_ONCE)))
+            batches.append(Together.of(asked, None))
+        return Together.stack(batches)
 
     def _trained_part(self, name: str, train: Corpus, valid: Corpus | None, run: Run, place: str) -> tuple[Part, Scores | None]:
         """A part that is trained now, or comes from the checkpoint of a training that finished, and its scores on valid."""
@@ -209,13 +231,8 @@ class Mixed(Model):
 
     def _mixture(self, texts: Sequence[str], k: int | None) -> Scores:
         used = [(part, share) for part, share in zip(self.trained, self.shares, strict=True) if share > 0]
-        names, reads = self.labels.names, [part.model.read(texts) for part, _ in used]
-        found = [part.probabilities(read.best(k), names) for (part, _), read in zip(used, reads, strict=True)]
-        if some := [scores for scores in found if not scores.is_full]:
-            wanted = candidates_of(some)
-            asked = zip(used, reads, found, strict=True)
-            found = [scores if scores.is_full else part.given(read, wanted, names) for (part, _), read, scores in asked]
-        return mix(found, [share for _, share in used])
+        readers = [Reader(part, part.model.read(texts), self.labels.names) for part, _ in used]
+        return Together.of(readers, k).mixed([share for _, share in used])
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -266,8 +283,8 @@ def _taken_part(
     corpora: tuple[Corpus, Corpus],
     run: Run,
     place: str,
-) -> tuple[Part, Scores | None]:
-    """A finished model as a part, and its scores on validation documents that it was not trained on."""
+) -> tuple[Part, Scores | None, bool]:
+    """A finished model as a part, its scores on validation documents that it was not trained on, and whether it gave them."""
     train, valid = corpora
     model = taken.classifier.model
     part = Part(name, model, columns, taken.classifier.calibration)
@@ -276,13 +293,13 @@ def _taken_part(
         many = len(valid) * len(train.labels) > _SEARCHED
         held = HeldOut(valid.truth, model.score(valid.texts, _CANDIDATES if many else None))
         part.calibrate(HeldOut(valid.with_labels(model.labels).truth, held.scores))
-        return part, part.probabilities(held.scores, train.labels.names)
+        return part, part.probabilities(held.scores, train.labels.names), True
     own = train.with_labels(model.labels), valid.with_labels(model.labels)
     state = run.stage(f"part-{place}", partial(out_of_fold, part, *own, run, place), key={"artefact": taken.digest})
     part.calibration = None if state["calibration"] is None else Platt.from_state(state["calibration"])
     if state["held"] is None:  # too few documents
-        return part, None
-    return part, part.probabilities(Scores.from_state(state["held"], model.labels.names), train.labels.names)
+        return part, None, False
+    return part, part.probabilities(Scores.from_state(state["held"], model.labels.names), train.labels.names), False
 
 
 def _learned_from(name: str, taken: Taken, train: Corpus, valid: Corpus) -> bool:

@@ -1,10 +1,14 @@
-"""A part of a mixture: a trained model, and what makes its scores probabilities of the mixture's labels."""
+"""A part of a mixture: a trained model, and what makes its scores probabilities of the mixture's labels.
+
+What parts say about documents is brought together here, in the same way when weights are chosen and when documents are scored:
+every part names its candidates, then every part is asked about those of all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +16,7 @@ from scipy.sparse import csr_array
 
 from polytag.calibration import Platt
 from polytag.labels import LabelSet
-from polytag.models.mixing import aligned, columns_of, on_valid
+from polytag.models.mixing import aligned, candidates_of, columns_of, mix, on_valid, with_entries
 from polytag.models.model import HeldOut, Model, Read, State, model_class, model_name
 from polytag.options import validate_options
 from polytag.scores import Scores
@@ -73,6 +77,81 @@ class Part:
         if calibration is not None and not len(calibration.slopes) == len(calibration.offsets) == len(labels):
             raise ValueError(f"the part {state['name']!r} is calibrated for another number of labels")
         return cls(str(state["name"]), model, columns_of(own, labels, state["name"]), calibration)
+
+
+class Asked(Protocol):
+    """Something that names labels of documents, and can then be asked about others; all in probabilities."""
+
+    def best(self, k: int | None) -> Scores:
+        """Probabilities of every label, or of the k best ones, or of the candidates if that is all there is."""
+
+    def given(self, labels: csr_array) -> Scores:
+        """Probabilities of just these labels."""
+
+
+@dataclass
+class Reader:
+    """A part that has read some texts."""
+
+    part: Part
+    read: Read
+    names: Sequence[str]
+
+    def best(self, k: int | None) -> Scores:
+        """What the part's model names."""
+        return self.part.probabilities(self.read.best(k), self.names)
+
+    def given(self, labels: csr_array) -> Scores:
+        """What the part's model says of these labels."""
+        return self.part.given(self.read, labels, self.names)
+
+
+@dataclass
+class Said:
+    """Scores that were given once, by a model that is not there any more: labels that it did not name count as 0."""
+
+    scores: Scores
+
+    def best(self, k: int | None) -> Scores:
+        """The scores."""
+        return self.scores
+
+    def given(self, labels: csr_array) -> Scores:
+        """What is known of these labels."""
+        return with_entries(self.scores, labels)
+
+
+class Together(NamedTuple):
+    """What each part named by itself, and what each says about the candidates of all; full scores stay full."""
+
+    named: list[Scores]
+    scores: list[Scores]
+
+    @classmethod
+    def of(cls, asked: Sequence[Asked], k: int | None) -> Together:
+        """Let everyone name labels, then ask everyone who named only some about those of all."""
+        named = [one.best(k) for one in asked]
+        some = [scores for scores in named if not scores.is_full]
+        if not some:
+            return cls(named, named)
+        wanted = candidates_of(some)
+        return cls(named, [n if n.is_full else one.given(wanted) for one, n in zip(asked, named, strict=True)])
+
+    @classmethod
+    def stack(cls, parts: Sequence[Together]) -> Together:
+        """Documents after documents."""
+        named, scores = ([Scores.stack(rows) for rows in zip(*side, strict=True)] for side in zip(*parts, strict=True))
+        return cls(named, scores)
+
+    def mixed(self, shares: Sequence[float]) -> Scores:
+        """The weighted sum, of the labels that a part with a weight has named."""
+        used = [at for at, share in enumerate(shares) if share > 0]
+        some = [self.named[at] for at in used if not self.named[at].is_full]
+        parts, weights = [self.scores[at] for at in used], [shares[at] for at in used]
+        if some and len(used) < len(shares):
+            wanted = candidates_of(some)
+            parts = [part if part.is_full else part.only(wanted) for part in parts]
+        return mix(parts, weights)
 
 
 def train_part(part: Part, train: Corpus, valid: Corpus | None, run: Run, place: str) -> State:
