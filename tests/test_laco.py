@@ -21,7 +21,7 @@ from polytag.models.bert import BertNetwork
 from polytag.models.laco import Frame, Laco, LacoNetwork
 from polytag.nn.batch import Batch
 from polytag.nn.cooccurrence import ConditionTask, PairTask
-from polytag.nn.cross_attention import CrossAttention, SharedHead
+from polytag.nn.cross_attention import LEAST, CrossAttention, SharedHead
 from polytag.nn.encoders import BiLSTM, Encoder, Transformer, WordEncoder
 from polytag.nn.joint import LabelPart, label_blocks
 from polytag.run import Run
@@ -180,7 +180,7 @@ def test_new_tokens_stand_in_for_the_labels_and_are_learned() -> None:
 
 def omega(cross: CrossAttention, h_d: NDArray[Any], h_y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Eq. 1 and the function of eq. 2, word by word: the weights, and those by each label alone."""
-    m = h_d @ h_y.T  # (words, labels)
+    m = h_d @ h_y.T / np.sqrt(h_d.shape[1])  # (words, labels)
     filters, bias = array(cross.weight)[0, 0], float(array(cross.bias)[0])
     before = (len(filters) - 1) // 2
     seen = np.zeros_like(m)
@@ -208,7 +208,7 @@ def test_the_network_is_its_equations(window: int, aggregate: str, extra: int) -
         h_d, h_y = array(joint.words)[row, 1 : max(1, len(document) - 1)], array(joint.labels)[row]
         weights, each = omega(cross, h_d, h_y) if len(h_d) else (np.zeros(0), np.zeros((5, 0)))
         if aggregate == "mean":
-            weights, each = (w / np.maximum(w.sum(axis=-1, keepdims=True), 1e-6) for w in (weights, each))
+            weights, each = ((w + LEAST) / (w + LEAST).sum(axis=-1, keepdims=True) for w in (weights, each))
         c, views = weights @ h_d, each @ h_d
         assert found[row] == pytest.approx(array(network.output.weight) @ c + array(network.output.bias), abs=1e-4)
         for label in range(5):
@@ -245,6 +245,37 @@ def test_without_cross_attention_the_first_token_decides() -> None:
     network = some_network(BiLSTM(9, 4, 3, 1, 0.0), part())
     joint = network.read(*padded())
     assert torch.allclose(network(*padded()), network.output(joint.first))
+
+
+def test_a_text_that_fits_no_label_is_the_mean_of_its_words_and_still_teaches() -> None:
+    """Were it zero, no document would differ from another, and nothing below would ever be told so."""
+    cross = CrossAttention(6, 3, "mean")
+    torch.nn.init.constant_(cross.bias, -100.0)
+    torch.manual_seed(0)
+    words, labels = torch.randn(2, 7, 6, requires_grad=True), torch.randn(2, 5, 6)
+    mask = torch.arange(7) < torch.tensor([[7], [4]])
+    document = cross(words, mask, labels)
+    expected = torch.stack([words[0].mean(dim=0), words[1, :4].mean(dim=0)])
+    assert torch.allclose(document, expected, atol=1e-6)
+    assert torch.allclose(cross.views(words, mask, labels), expected[:, None].expand(-1, 5, -1), atol=1e-6)
+    document.square().sum().backward()
+    assert words.grad is not None and bool((words.grad[mask].abs().sum(dim=1) > 0).all())
+
+
+def test_some_steps_at_the_default_rate_do_not_turn_the_filter_round() -> None:
+    """States as large as a BERT's, all alike in part; the worst gradients there are: each step makes every weight smaller."""
+    torch.manual_seed(0)
+    cross = CrossAttention(384, 10, "mean")
+    words, labels = (torch.randn(1, count, 384) * 0.3 + torch.randn(384) * 0.3 for count in (40, 20))
+    labels += words.mean(dim=1, keepdim=True)
+    mask = torch.ones(1, 40, dtype=torch.bool)
+    before = float(cross.fit(words, mask, labels).amax(dim=1).min().detach())
+    optimiser = torch.optim.AdamW(cross.parameters(), lr=Laco().head_rate)
+    for _ in range(50):
+        optimiser.zero_grad()
+        cross.fit(words, mask, labels).sum().backward()
+        optimiser.step()
+    assert float(cross.fit(words, mask, labels).amax(dim=1).min().detach()) > 0.5 * before > 0
 
 
 # -- equation 7 ---------------------------------------------------------------------------------------------------------
