@@ -18,7 +18,7 @@ from polytag.corpus import Corpus
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
 from polytag.models.bert import BertNetwork
-from polytag.models.laco import Frame, Laco, LacoNetwork
+from polytag.models.laco import Frame, Laco, LacoNetwork, OwnState
 from polytag.nn.batch import Batch
 from polytag.nn.cooccurrence import ConditionTask, PairTask
 from polytag.nn.cross_attention import LEAST, CrossAttention, SharedHead
@@ -175,12 +175,53 @@ def test_new_tokens_stand_in_for_the_labels_and_are_learned() -> None:
     assert torch.allclose(states[0], alone[len(DOCUMENTS[0]) :], atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_labels_apart_stand_where_neither_the_text_nor_other_labels_matter(kind: str, folder: Path) -> None:
+    """The states are those of one input in which every label's tokens have the positions 1, 2, ... of the encoder."""
+    if kind == "roberta":  # it counts positions from behind that of padding
+        described = {
+            "model_type": "roberta",
+            "vocab_size": 40,
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "intermediate_size": 32,
+        }
+        described |= {"num_attention_heads": 2, "max_position_embeddings": 66, "pad_token_id": 1, "type_vocab_size": 1}
+        encoder = Transformer(described, 0.0).eval()
+    else:
+        model = Laco(encoder=str(folder))
+        model.tokens, model.description = model._described([])
+        encoder = model._encoder().eval()
+    blocks = label_blocks([np.array(tokens) for tokens in LABELS], 99, (3,), 0)
+    ids, mask = padded(extra=2)
+    first = 2 if kind == "roberta" else 0
+    assert (encoder.first_position, encoder.positions) == (first, 64)
+    with torch.no_grad():
+        words, found = LabelPart(blocks, apart=True)(encoder, ids, mask)
+        for row, document in enumerate(DOCUMENTS):
+            whole = torch.tensor([[*document, *(token for label in LABELS for token in label), 3]])
+            places = [*range(len(document)), *(1 + at for label in LABELS for at in range(len(label))), 4]
+            told = {"position_ids": torch.tensor([places]) + first, "attention_mask": torch.ones_like(whole)}
+            if kind == "bert":
+                told["token_type_ids"] = (torch.arange(whole.shape[1]) >= len(document)).long()[None]
+            alone = encoder.model(input_ids=whole, **told).last_hidden_state[0]
+            at = len(document)
+            assert torch.allclose(words[row, :at], alone[:at], atol=1e-5)
+            for label, tokens in enumerate(LABELS):
+                assert torch.allclose(found[row, label], alone[at : at + len(tokens)].mean(dim=0), atol=1e-5)
+                at += len(tokens)
+
+
 # -- equations 1 to 3 --------------------------------------------------------------------------------------------------
 
 
 def omega(cross: CrossAttention, h_d: NDArray[Any], h_y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Eq. 1 and the function of eq. 2, word by word: the weights, and those by each label alone."""
-    m = h_d @ h_y.T / np.sqrt(h_d.shape[1])  # (words, labels)
+    m = h_d @ h_y.T  # (words, labels)
+    if cross.similarity == "cosine":
+        m = m / np.linalg.norm(h_d, axis=1)[:, None] / np.linalg.norm(h_y, axis=1)
+    else:
+        m = m / np.sqrt(h_d.shape[1])
     filters, bias = array(cross.weight)[0, 0], float(array(cross.bias)[0])
     before = (len(filters) - 1) // 2
     seen = np.zeros_like(m)
@@ -194,12 +235,12 @@ def omega(cross: CrossAttention, h_d: NDArray[Any], h_y: NDArray[Any]) -> tuple[
 
 @pytest.mark.parametrize("window", [1, 3, 4])
 @pytest.mark.parametrize("aggregate", ["mean", "sum"])
-@pytest.mark.parametrize("extra", [0, 5])
-def test_the_network_is_its_equations(window: int, aggregate: str, extra: int) -> None:
+@pytest.mark.parametrize(("extra", "similarity"), [(0, "dot"), (5, "dot"), (5, "cosine")])
+def test_the_network_is_its_equations(window: int, aggregate: str, extra: int, similarity: str) -> None:
     """However much is padded: the expected values know of no padding, and of no first or last token."""
     torch.manual_seed(0)
     frame = Frame(1, 1)
-    cross, shared = CrossAttention(6, window, aggregate), SharedHead(6, 4, 0.0)
+    cross, shared = CrossAttention(6, window, aggregate, similarity), SharedHead(6, 4, 0.0)
     network = some_network(BiLSTM(9, 4, 3, 1, 0.0), part(), frame, cross=cross, shared=shared)
     ids, mask = padded(extra)
     joint = network.read(ids, mask)
@@ -278,6 +319,26 @@ def test_some_steps_at_the_default_rate_do_not_turn_the_filter_round() -> None:
     assert float(cross.fit(words, mask, labels).amax(dim=1).min().detach()) > 0.5 * before > 0
 
 
+def test_cosines_tell_words_apart_where_dot_products_of_long_states_do_not() -> None:
+    torch.manual_seed(0)
+    words, labels, mask = 12 * torch.randn(1, 30, 64), 12 * torch.randn(1, 9, 64), torch.ones(1, 30, dtype=torch.bool)
+    weights = {
+        how: torch.tanh(CrossAttention(64, 1, "mean", how).fit(words, mask, labels).amax(dim=1)) for how in ("dot", "cosine")
+    }
+    assert float(weights["dot"].std().detach()) < 1e-3 < 0.05 < float(weights["cosine"].std().detach())
+
+
+def test_a_labels_own_state_is_added_to_what_the_document_says() -> None:
+    network = some_network(BiLSTM(9, 4, 3, 1, 0.0), part(), cross=CrossAttention(6, 3, "mean"), own=OwnState(6, 5))
+    joint = network.read(*padded())
+    assert network.own is not None
+    found = array(network(*padded()))
+    rows, states = array(network.own.all) + array(network.own.each), array(joint.labels)
+    network.own = None
+    expected = array(network(*padded())) + np.einsum("lh,dlh->dl", rows, states)
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
 # -- equation 7 ---------------------------------------------------------------------------------------------------------
 
 
@@ -319,7 +380,7 @@ def test_a_step_never_asks_the_host(folder: Path) -> None:
     "options",
     [
         {},
-        {"label_text": "new", "auxiliary": "plcp"},
+        {"label_text": "new", "auxiliary": "plcp", "own_state": True, "similarity": "cosine", "places": "apart"},
         {"label_text": "description", "block": 4},
         {"joint": False, "auxiliary": "clcp", "auxiliary_size": 8, "known": 2},
         {"auxiliary": "both", "shared": True, "aggregate": "sum", "head_rate": 0.005},
@@ -392,7 +453,8 @@ def test_an_export_reads_no_padding_and_uneven_blocks_are_refused(folder: Path, 
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     still = {"epochs": 1, "max_steps": 1, "device": "cpu", "precision": "fp32", "encoder": str(folder), "max_length": 24}
-    classifier = Classifier("laco", still).fit(toy_corpus(20))
+    beyond = {"places": "apart", "similarity": "cosine", "own_state": True}
+    classifier = Classifier("laco", {**still, **beyond}).fit(toy_corpus(20))
     assert isinstance(classifier.model, Laco) and isinstance(classifier.model.network, LacoNetwork)
     part_of = classifier.model.network.labels
     assert part_of is not None and len(part_of.ids) == 1 and not part_of.mask.all(), "or there is nothing to trim"

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 AGGREGATES = ("mean", "sum")
+SIMILARITIES = ("dot", "cosine")
 LEAST = 1e-3  # the weight of a word that fits no label at all; one that fits has up to 1
 
 
@@ -25,15 +26,18 @@ class CrossAttention(nn.Module):
     and where it is below zero for every word and label ReLU lets nothing through in either direction, for good. The filter starts
     as a mean over the window, its bias at one: then all words have nearly the same weight at first. In a mean every word has a
     little weight (``LEAST``) whatever it fits, so that a text that fits nothing is the mean of its words and not zero.
+
+    States of a trained encoder are so long that even then tanh is one for nearly every word, and c the plain mean. With
+    ``similarity`` ``cosine`` all states have length one in M, and the bias starts at zero: the weights differ from the start.
     """
 
-    def __init__(self, hidden: int, window: int, aggregate: str) -> None:
+    def __init__(self, hidden: int, window: int, aggregate: str, similarity: str = "dot") -> None:
         """Take the size of the states and the number of words that are looked at together."""
         super().__init__()
-        self.aggregate = aggregate
+        self.aggregate, self.similarity = aggregate, similarity
         self.scale = 1 / math.sqrt(hidden)
         self.weight = nn.Parameter(torch.full((1, 1, window), 1 / window))
-        self.bias = nn.Parameter(torch.ones(1))
+        self.bias = nn.Parameter(torch.ones(1) if similarity == "dot" else torch.zeros(1))
 
     def forward(self, words: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
         """The document, c (batch, hidden)."""
@@ -54,7 +58,10 @@ class CrossAttention(nn.Module):
         A filter along a hundred places, with one channel, is a matrix product with the band matrix of its weights: far cheaper
         than a convolution, whose gradients for a single channel no library is made for.
         """
-        words = words * (self.scale * mask[..., None]).to(words.dtype)  # what is beyond the text fits nothing
+        if self.similarity == "cosine":
+            words, labels = functional.normalize(words, dim=2), functional.normalize(labels, dim=2)
+        scale = self.scale if self.similarity == "dot" else 1.0
+        words = words * (scale * mask[..., None]).to(words.dtype)  # what is beyond the text fits nothing
         products = labels @ words.transpose(1, 2)  # M by the scale, (batch, labels, length)
         return products @ self._band(words.shape[1]).to(products.dtype) + self.bias.to(products.dtype)
 
