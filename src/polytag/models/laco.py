@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,17 +39,21 @@ class Frame(NamedTuple):
 
 
 class OwnState(nn.Module):
-    """What a label's own state says about it: ``(u + v_l) h_l``, u for all labels alike and v_l for one."""
+    """What a label's own state says about it: ``(u + v_l) h_l / sqrt(size)``, u for all labels alike and v_l for one.
+
+    Without the division a step could move the logits of all labels at once by more than they differ.
+    """
 
     def __init__(self, hidden: int, n_labels: int) -> None:
         """Say nothing at first."""
         super().__init__()
+        self.scale = 1 / math.sqrt(hidden)
         self.all = nn.Parameter(torch.zeros(hidden))
         self.each = nn.Parameter(torch.zeros(n_labels, hidden))
 
     def forward(self, labels: Tensor) -> Tensor:
         """Addends to the logits (batch, labels), from the labels' states (batch, labels, hidden)."""
-        return (labels * (self.all + self.each).to(labels.dtype)).sum(dim=2)
+        return (labels * (self.scale * (self.all + self.each)).to(labels.dtype)).sum(dim=2)
 
 
 class LacoNetwork(nn.Module):
