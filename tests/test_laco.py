@@ -316,7 +316,7 @@ def test_some_steps_at_the_default_rate_do_not_turn_the_filter_round() -> None:
     optimiser = torch.optim.AdamW(cross.parameters(), lr=Laco().head_rate)
     for _ in range(50):
         optimiser.zero_grad()
-        cross.fit(words, mask, labels).sum().backward()
+        cross.fit(words, mask, labels).sum().backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     assert float(cross.fit(words, mask, labels).amax(dim=1).min().detach()) > 0.5 * before > 0
 
