@@ -22,7 +22,7 @@ FILLERS = ["the", "a", "of", "on", "and", "with"]
 OPTIONS: dict[str, Any] = {
     "encoder": "words", "embedding": 48, "label_text": "description", "shared": True, "shared_size": 32, "window": 1,
     "batch_size": 16, "epochs": 20, "encoder_rate": 0.01, "head_rate": 0.01, "frozen_layers": -1, "dropout": 0.0,
-    "device": "cpu", "precision": "fp32",
+    "device": "cpu", "precision": "fp32", "similarity": "cosine",
 }  # fmt: skip
 
 

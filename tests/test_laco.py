@@ -18,10 +18,10 @@ from polytag.corpus import Corpus
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
 from polytag.models.bert import BertNetwork
-from polytag.models.laco import Frame, Laco, LacoNetwork
+from polytag.models.laco import Frame, Laco, LacoNetwork, OwnState
 from polytag.nn.batch import Batch
 from polytag.nn.cooccurrence import ConditionTask, PairTask
-from polytag.nn.cross_attention import CrossAttention, SharedHead
+from polytag.nn.cross_attention import LEAST, CrossAttention, SharedHead
 from polytag.nn.encoders import BiLSTM, Encoder, Transformer, WordEncoder
 from polytag.nn.joint import LabelPart, label_blocks
 from polytag.run import Run
@@ -175,12 +175,55 @@ def test_new_tokens_stand_in_for_the_labels_and_are_learned() -> None:
     assert torch.allclose(states[0], alone[len(DOCUMENTS[0]) :], atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_labels_apart_stand_where_neither_the_text_nor_other_labels_matter(kind: str, folder: Path) -> None:
+    """The states are those of one input in which every label's tokens have the positions 1, 2, ... of the encoder."""
+    if kind == "roberta":  # it counts positions from behind that of padding
+        described = {
+            "model_type": "roberta",
+            "vocab_size": 40,
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "intermediate_size": 32,
+        }
+        described |= {"num_attention_heads": 2, "max_position_embeddings": 66, "pad_token_id": 1, "type_vocab_size": 1}
+        encoder = Transformer(described, 0.0).eval()
+    else:
+        model = Laco(encoder=str(folder))
+        model.tokens, model.description = model._described([])
+        made = model._encoder().eval()
+        assert isinstance(made, Transformer)
+        encoder = made
+    blocks = label_blocks([np.array(tokens) for tokens in LABELS], 99, (3,), 0)
+    ids, mask = padded(extra=2)
+    first = 2 if kind == "roberta" else 0
+    assert (encoder.first_position, encoder.positions) == (first, 64)
+    with torch.no_grad():
+        words, found = LabelPart(blocks, apart=True)(encoder, ids, mask)
+        for row, document in enumerate(DOCUMENTS):
+            whole = torch.tensor([[*document, *(token for label in LABELS for token in label), 3]])
+            places = [*range(len(document)), *(1 + at for label in LABELS for at in range(len(label))), 4]
+            told = {"position_ids": torch.tensor([places]) + first, "attention_mask": torch.ones_like(whole)}
+            if kind == "bert":
+                told["token_type_ids"] = (torch.arange(whole.shape[1]) >= len(document)).long()[None]
+            alone = encoder.model(input_ids=whole, **told).last_hidden_state[0]
+            at = len(document)
+            assert torch.allclose(words[row, :at], alone[:at], atol=1e-5)
+            for label, tokens in enumerate(LABELS):
+                assert torch.allclose(found[row, label], alone[at : at + len(tokens)].mean(dim=0), atol=1e-5)
+                at += len(tokens)
+
+
 # -- equations 1 to 3 --------------------------------------------------------------------------------------------------
 
 
 def omega(cross: CrossAttention, h_d: NDArray[Any], h_y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Eq. 1 and the function of eq. 2, word by word: the weights, and those by each label alone."""
     m = h_d @ h_y.T  # (words, labels)
+    if cross.similarity == "cosine":
+        m = m / np.linalg.norm(h_d, axis=1)[:, None] / np.linalg.norm(h_y, axis=1)
+    else:
+        m = m / np.sqrt(h_d.shape[1])
     filters, bias = array(cross.weight)[0, 0], float(array(cross.bias)[0])
     before = (len(filters) - 1) // 2
     seen = np.zeros_like(m)
@@ -194,12 +237,12 @@ def omega(cross: CrossAttention, h_d: NDArray[Any], h_y: NDArray[Any]) -> tuple[
 
 @pytest.mark.parametrize("window", [1, 3, 4])
 @pytest.mark.parametrize("aggregate", ["mean", "sum"])
-@pytest.mark.parametrize("extra", [0, 5])
-def test_the_network_is_its_equations(window: int, aggregate: str, extra: int) -> None:
+@pytest.mark.parametrize(("extra", "similarity"), [(0, "dot"), (5, "dot"), (5, "cosine")])
+def test_the_network_is_its_equations(window: int, aggregate: str, extra: int, similarity: str) -> None:
     """However much is padded: the expected values know of no padding, and of no first or last token."""
     torch.manual_seed(0)
     frame = Frame(1, 1)
-    cross, shared = CrossAttention(6, window, aggregate), SharedHead(6, 4, 0.0)
+    cross, shared = CrossAttention(6, window, aggregate, similarity), SharedHead(6, 4, 0.0)
     network = some_network(BiLSTM(9, 4, 3, 1, 0.0), part(), frame, cross=cross, shared=shared)
     ids, mask = padded(extra)
     joint = network.read(ids, mask)
@@ -208,7 +251,7 @@ def test_the_network_is_its_equations(window: int, aggregate: str, extra: int) -
         h_d, h_y = array(joint.words)[row, 1 : max(1, len(document) - 1)], array(joint.labels)[row]
         weights, each = omega(cross, h_d, h_y) if len(h_d) else (np.zeros(0), np.zeros((5, 0)))
         if aggregate == "mean":
-            weights, each = (w / np.maximum(w.sum(axis=-1, keepdims=True), 1e-6) for w in (weights, each))
+            weights, each = ((w + LEAST) / (w + LEAST).sum(axis=-1, keepdims=True) for w in (weights, each))
         c, views = weights @ h_d, each @ h_d
         assert found[row] == pytest.approx(array(network.output.weight) @ c + array(network.output.bias), abs=1e-4)
         for label in range(5):
@@ -245,6 +288,57 @@ def test_without_cross_attention_the_first_token_decides() -> None:
     network = some_network(BiLSTM(9, 4, 3, 1, 0.0), part())
     joint = network.read(*padded())
     assert torch.allclose(network(*padded()), network.output(joint.first))
+
+
+def test_a_text_that_fits_no_label_is_the_mean_of_its_words_and_still_teaches() -> None:
+    """Were it zero, no document would differ from another, and nothing below would ever be told so."""
+    cross = CrossAttention(6, 3, "mean")
+    torch.nn.init.constant_(cross.bias, -100.0)
+    torch.manual_seed(0)
+    words, labels = torch.randn(2, 7, 6, requires_grad=True), torch.randn(2, 5, 6)
+    mask = torch.arange(7) < torch.tensor([[7], [4]])
+    document = cross(words, mask, labels)
+    expected = torch.stack([words[0].mean(dim=0), words[1, :4].mean(dim=0)])
+    assert torch.allclose(document, expected, atol=1e-6)
+    assert torch.allclose(cross.views(words, mask, labels), expected[:, None].expand(-1, 5, -1), atol=1e-6)
+    (gradients,) = torch.autograd.grad(document.square().sum(), words)
+    assert bool((gradients[mask].abs().sum(dim=1) > 0).all())
+
+
+def test_some_steps_at_the_default_rate_do_not_turn_the_filter_round() -> None:
+    """States as large as a BERT's, all alike in part; the worst gradients there are: each step makes every weight smaller."""
+    torch.manual_seed(0)
+    cross = CrossAttention(384, 10, "mean")
+    words, labels = (torch.randn(1, count, 384) * 0.3 + torch.randn(384) * 0.3 for count in (40, 20))
+    labels += words.mean(dim=1, keepdim=True)
+    mask = torch.ones(1, 40, dtype=torch.bool)
+    before = float(cross.fit(words, mask, labels).amax(dim=1).min().detach())
+    optimiser = torch.optim.AdamW(cross.parameters(), lr=Laco().head_rate)
+    for _ in range(50):
+        optimiser.zero_grad()
+        cross.fit(words, mask, labels).sum().backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    assert float(cross.fit(words, mask, labels).amax(dim=1).min().detach()) > 0.5 * before > 0
+
+
+def test_cosines_tell_words_apart_where_dot_products_of_long_states_do_not() -> None:
+    torch.manual_seed(0)
+    words, labels, mask = 12 * torch.randn(1, 30, 64), 12 * torch.randn(1, 9, 64), torch.ones(1, 30, dtype=torch.bool)
+    weights = {
+        how: torch.tanh(CrossAttention(64, 1, "mean", how).fit(words, mask, labels).amax(dim=1)) for how in ("dot", "cosine")
+    }
+    assert float(weights["dot"].std().detach()) < 1e-3 < 0.05 < float(weights["cosine"].std().detach())
+
+
+def test_a_labels_own_state_is_added_to_what_the_document_says() -> None:
+    network = some_network(BiLSTM(9, 4, 3, 1, 0.0), part(), cross=CrossAttention(6, 3, "mean"), own=OwnState(6, 5))
+    joint = network.read(*padded())
+    assert network.own is not None
+    found = array(network(*padded()))
+    rows, states = (array(network.own.all) + array(network.own.each)) / np.sqrt(6), array(joint.labels)
+    network.own = None
+    expected = array(network(*padded())) + np.einsum("lh,dlh->dl", rows, states)
+    assert found == pytest.approx(expected, abs=1e-5)
 
 
 # -- equation 7 ---------------------------------------------------------------------------------------------------------
@@ -288,7 +382,7 @@ def test_a_step_never_asks_the_host(folder: Path) -> None:
     "options",
     [
         {},
-        {"label_text": "new", "auxiliary": "plcp"},
+        {"label_text": "new", "auxiliary": "plcp", "own_state": True, "similarity": "cosine", "places": "apart"},
         {"label_text": "description", "block": 4},
         {"joint": False, "auxiliary": "clcp", "auxiliary_size": 8, "known": 2},
         {"auxiliary": "both", "shared": True, "aggregate": "sum", "head_rate": 0.005},
@@ -361,7 +455,8 @@ def test_an_export_reads_no_padding_and_uneven_blocks_are_refused(folder: Path, 
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     still = {"epochs": 1, "max_steps": 1, "device": "cpu", "precision": "fp32", "encoder": str(folder), "max_length": 24}
-    classifier = Classifier("laco", still).fit(toy_corpus(20))
+    beyond = {"places": "apart", "similarity": "cosine", "own_state": True}
+    classifier = Classifier("laco", {**still, **beyond}).fit(toy_corpus(20))
     assert isinstance(classifier.model, Laco) and isinstance(classifier.model.network, LacoNetwork)
     part_of = classifier.model.network.labels
     assert part_of is not None and len(part_of.ids) == 1 and not part_of.mask.all(), "or there is nothing to trim"

@@ -21,6 +21,7 @@ from polytag.nn.joint import LabelPart, even, label_blocks
 
 log = logging.getLogger(__name__)
 LABEL_TEXTS = ("name", "description", "new")
+PLACES = ("behind", "apart")
 _PLACES = 65_536  # tokens, those of the labels included, that are read at once
 _LEAST = 16  # tokens of the text that labels must leave room for
 
@@ -37,6 +38,11 @@ class JointModel(NeuralModel):
     long: str = param("head", "what is read of longer texts", choices=LONG[:2])
     label_text: str = param("name", "labels are read by name, by description, or as new tokens, one each", choices=LABEL_TEXTS)
     pooled: bool = param(False, "whether a label is one token, the mean of its words' embeddings: cheap where there are many")
+    places: str = param(
+        "behind",
+        "positions of labels: behind the text and one another, or each as if it alone came first (apart)",
+        choices=PLACES,
+    )
     block: int = param(0, "most tokens of labels beside one text; 0: as many as fit", minimum=0)
 
     def _label_part(self, encoder: Encoder, first: int, last: int) -> LabelPart:
@@ -55,7 +61,8 @@ class JointModel(NeuralModel):
         if cut:
             log.warning("the texts of %d labels are read up to %d tokens only", cut, longest)
         new = encoder.token_table().embedding_dim if self.label_text == "new" else 0
-        return LabelPart(label_blocks([piece[:longest] for piece in pieces], room, end, self.tokens.pad), new, words)
+        blocks = label_blocks([piece[:longest] for piece in pieces], room, end, self.tokens.pad)
+        return LabelPart(blocks, new, words, apart=self.places == "apart")
 
     def _room(self, encoder: Encoder, total: int) -> int:
         """Tokens that a block may have, of labels that have so many in total."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +20,7 @@ from polytag.models.neural_model import NeuralModel
 from polytag.nn.batch import Batch
 from polytag.nn.continuing import take_over
 from polytag.nn.cooccurrence import TASKS, ConditionTask, PairTask
-from polytag.nn.cross_attention import AGGREGATES, CrossAttention, SharedHead
+from polytag.nn.cross_attention import AGGREGATES, SIMILARITIES, CrossAttention, SharedHead
 from polytag.nn.encoders import Encoder, Transformer
 from polytag.nn.export import export_network
 from polytag.nn.joint import Joint, LabelPart
@@ -37,12 +38,31 @@ class Frame(NamedTuple):
     after: int
 
 
+class OwnState(nn.Module):
+    """What a label's own state says about it: ``(u + v_l) h_l / sqrt(size)``, u for all labels alike and v_l for one.
+
+    Without the division a step could move the logits of all labels at once by more than they differ.
+    """
+
+    def __init__(self, hidden: int, n_labels: int) -> None:
+        """Say nothing at first."""
+        super().__init__()
+        self.scale = 1 / math.sqrt(hidden)
+        self.all = nn.Parameter(torch.zeros(hidden))
+        self.each = nn.Parameter(torch.zeros(n_labels, hidden))
+
+    def forward(self, labels: Tensor) -> Tensor:
+        """Addends to the logits (batch, labels), from the labels' states (batch, labels, hidden)."""
+        return (labels * (self.scale * (self.all + self.each)).to(labels.dtype)).sum(dim=2)
+
+
 class LacoNetwork(nn.Module):
     """``sigmoid(W_1 c + b_1)`` (eq. 3) of a document vector c.
 
     With joint embedding the encoder reads document and labels together, else each label has a learned vector. With cross
     attention c is made of the words' states, each weighted by its fit with the labels; without, c is the state of the first
     token. Where labels are read in blocks, words and first token have the mean of their states over all blocks (``LabelPart``).
+    Only through these weights do the labels' states tell what the encoder thinks of each label; with ``own`` they do so directly.
     Labels that were added after training are read in blocks of their own, which change nothing for the others, and the shared
     head scores them: against the document as the label itself sees it, or its first token where there is no cross attention.
     """
@@ -55,6 +75,7 @@ class LacoNetwork(nn.Module):
         self.labels = labels
         self.vectors = nn.Parameter(torch.randn(n_labels, encoder.hidden) * 0.02) if labels is None else None
         self.cross: CrossAttention | None = None
+        self.own: OwnState | None = None
         self.pairs: PairTask | None = None
         self.condition: ConditionTask | None = None
         self.shared: SharedHead | None = None
@@ -90,7 +111,7 @@ class LacoNetwork(nn.Module):
         """Logits of the labels that it was trained on (batch, labels)."""
         document = joint.first if self.cross is None else self.cross(joint.words, joint.mask, joint.labels)
         logits: Tensor = self.output(self.dropout(document))
-        return logits
+        return logits if self.own is None else logits + self.own(self.dropout(joint.labels))
 
     def share(self, joint: Joint, labels: Tensor) -> Tensor:
         """Logits of any labels, given their states (batch, labels, hidden), by the shared head."""
@@ -115,6 +136,8 @@ class Laco(JointModel):
     cross: bool = param(True, "whether the labels weigh the words; else the first token's state decides (w/o CA)")
     window: int = param(10, "neighbouring words whose fit with a label is looked at together", minimum=1)
     aggregate: str = param("mean", "the document: mean of the words by their weights, or sum (the paper's)", choices=AGGREGATES)
+    own_state: bool = param(False, "whether a label's own state helps to decide about it, beside the document; not in the paper")
+    similarity: str = param("dot", "how a word fits a label: dot product (the paper's), or cosine", choices=SIMILARITIES)
     auxiliary: str = param("none", "tasks learned beside: pairs of labels (plcp), labels given others (clcp)", choices=TASKS)
     alpha: float = param(0.5, "weight of plcp; that of clcp is one minus this", minimum=0, maximum=1)
     gamma: float = param(0.5, "pairs that come together for each that does not, in plcp", minimum=0.05, maximum=20)
@@ -136,7 +159,9 @@ class Laco(JointModel):
         frame = Frame(len(self.tokens.prefix), len(self.tokens.suffix))
         network = LacoNetwork(encoder, known, part, frame, self.dropout)
         if self.cross:
-            network.cross = CrossAttention(encoder.hidden, self.window, self.aggregate)
+            network.cross = CrossAttention(encoder.hidden, self.window, self.aggregate, self.similarity)
+        if self.own_state and self.joint:
+            network.own = OwnState(encoder.hidden, known)
         if self.auxiliary in ("plcp", "both"):
             network.pairs = PairTask(encoder.hidden, self.auxiliary_size, self.pairs, self.gamma)
         if self.auxiliary in ("clcp", "both"):

@@ -34,10 +34,12 @@ class Encoder(nn.Module, ABC):
         """One vector per token; what stands where the mask is false is of no meaning."""
 
     @abstractmethod
-    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
         """The same from the tokens' embeddings (batch, length, embedding), for tokens that the table does not hold.
 
         ``segments`` (batch, length) tells the first text of an input, 0, from the second, 1, to an encoder that knows of two.
+        ``positions`` (batch, length), from 0, are those that tokens are read at, unless an encoder has none; by default one after
+        the other.
         """
 
     @abstractmethod
@@ -79,7 +81,7 @@ class WordEncoder(Encoder):
         """The embeddings."""
         return self.read(self.table(ids), mask)
 
-    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
         """What it is given (batch, length, embedding)."""
         return embedded * mask[..., None].to(embedded.dtype)
 
@@ -111,7 +113,7 @@ class BiLSTM(Encoder):
         """The states of the top layer, zero where there is padding."""
         return self.read(self.words.table(ids), mask)
 
-    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
         """The same from the words' embeddings."""
         states = self.words.read(embedded, mask)  # (batch, length, embedding)
         lengths = mask.sum(dim=1, keepdim=True).clamp(min=1)  # (batch, 1)
@@ -173,17 +175,18 @@ class Transformer(Encoder):
         if getattr(self.model, "pooler", None) is not None:
             self.model.pooler = None
         self.hidden = int(made.hidden_size)
-        self.positions = self._positions(made)
+        most = int(getattr(made, "max_position_embeddings", 0) or 0)
+        self.first_position = self._first_position()
+        self.positions = max(0, most - self.first_position)
         self.segments = int(getattr(made, "type_vocab_size", 0) or 0)
         self.exact_mask = made.model_type in _MASK_AS_IS and self.model.config._attn_implementation == "sdpa"
 
-    def _positions(self, config: Any) -> int:
-        """Most tokens at once; where the position of padding has an embedding of its own, the first real one comes after it."""
-        most = int(getattr(config, "max_position_embeddings", 0) or 0)
+    def _first_position(self) -> int:
+        """The first token's; where the position of padding has an embedding of its own, the first real one comes after it."""
         for name, module in self.model.named_modules():
-            if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-                return most - int(module.padding_idx) - 1
-        return max(0, most)
+            if name.endswith("position_embeddings") and isinstance(at := getattr(module, "padding_idx", None), int):
+                return at + 1
+        return 0
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The states of the last layer."""
@@ -191,10 +194,12 @@ class Transformer(Encoder):
         states: Tensor = self.model(input_ids=ids, attention_mask=attended).last_hidden_state
         return states
 
-    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
         """The states of the last layer; the family's own positions and segments are added to the embeddings."""
         attended = mask[:, None, None, :] if self.exact_mask else mask.long()
         told = {} if segments is None or self.segments < 2 else {"token_type_ids": segments}
+        if positions is not None and self.positions:
+            told["position_ids"] = positions + self.first_position
         states: Tensor = self.model(inputs_embeds=embedded, attention_mask=attended, **told).last_hidden_state
         return states
 

@@ -79,6 +79,15 @@ def _ends(lengths: Sequence[int], room: int) -> list[int]:
     return [*ends, len(lengths)]
 
 
+def _within(owners: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where every token stands in its own label, from 1; what belongs to none comes after the longest."""
+    place = np.arange(owners.shape[1])
+    begins = np.concatenate([np.ones((len(owners), 1), dtype=np.bool_), owners[:, 1:] != owners[:, :-1]], axis=1)
+    within = 1 + place - np.maximum.accumulate(np.where(begins, place, 0), axis=1)
+    longest = within[owners >= 0].max()
+    return np.where(owners >= 0, within, longest + 1)
+
+
 def _mean_of(words: Sequence[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """The tokens of labels, padded (labels, most), and what each counts in their mean."""
     lengths = np.array([len(piece) for piece in words])
@@ -97,7 +106,8 @@ class LabelPart(nn.Module):
 
     With several blocks the same text is read with each of them. A label is read with the text and its own block; a word of the
     text has as many states as there are blocks, of which the mean is taken: it hears of all labels, one vector per word is what
-    eq. 1 to 3 need, and with one block it is what the paper has.
+    eq. 1 to 3 need, and with one block it is what the paper has. With ``apart`` every label is read as if it alone stood behind
+    the first token: where it is then depends neither on the text's length nor on other labels.
     """
 
     ids: Tensor
@@ -105,16 +115,20 @@ class LabelPart(nn.Module):
     owners: Tensor
     share: Tensor
     place: Tensor
+    within: Tensor
     words: Tensor | None
     weights: Tensor | None
 
-    def __init__(self, blocks: Blocks, embedding: int = 0, words: Sequence[NDArray[Any]] | None = None) -> None:
+    def __init__(
+        self, blocks: Blocks, embedding: int = 0, words: Sequence[NDArray[Any]] | None = None, *, apart: bool = False
+    ) -> None:
         """Take the tokens of the labels.
 
         With ``embedding``, one new embedding of that size per label stands for them; with ``words``, the mean of the embeddings
         of a label's own tokens. Then a label is one token in the blocks, and it does not matter which.
         """
         super().__init__()
+        self.apart = apart
         n_labels = int(blocks.owners.max()) + 1
         own = blocks.owners >= 0
         first = np.array([row[row >= 0].min() for row in blocks.owners])  # the first label of every block
@@ -124,7 +138,7 @@ class LabelPart(nn.Module):
         share[at, blocks.owners[own] - first[at], token] = 1
         share /= np.maximum(share.sum(axis=2, keepdims=True), 1)
         place = np.concatenate([block * share.shape[1] + np.arange(count) for block, count in enumerate(counts)])
-        for name, array in (*blocks._asdict().items(), ("share", share), ("place", place)):
+        for name, array in (*blocks._asdict().items(), ("share", share), ("place", place), ("within", _within(blocks.owners))):
             self.register_buffer(name, torch.from_numpy(np.asarray(array)), persistent=False)  # they follow from the labels
         self.new = nn.Parameter(torch.randn(n_labels, embedding) * 0.02) if embedding else None
         means = (None, None) if words is None else map(torch.from_numpy, _mean_of(words))
@@ -134,8 +148,8 @@ class LabelPart(nn.Module):
     def trim(self) -> bool:
         """Leave out padding that all blocks have; whether none is left."""
         width = int(self.mask.sum(dim=1).max())
-        self.ids, self.mask, self.owners = self.ids[:, :width], self.mask[:, :width], self.owners[:, :width]
-        self.share = self.share[..., :width]
+        for name in ("ids", "mask", "owners", "share", "within"):
+            setattr(self, name, getattr(self, name)[..., :width])
         return bool(self.mask.all())
 
     def forward(self, encoder: Encoder, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -154,7 +168,8 @@ class LabelPart(nn.Module):
             new = nn.functional.embedding(owner.clamp(min=0), table)
             embedded = torch.where(((owner >= 0) & ~in_text)[..., None], new, embedded)
         segments = (~in_text).long().expand(blocks, -1, -1)
-        states = encoder.read(embedded.flatten(0, 1), inside.flatten(0, 1), segments.flatten(0, 1))
+        positions = torch.where(in_text, place, self.within[:, at]).flatten(0, 1) if self.apart else None
+        states = encoder.read(embedded.flatten(0, 1), inside.flatten(0, 1), segments.flatten(0, 1), positions)
         states = states.view(blocks, batch, length + width, -1)
         words = states[0, :, :length] if blocks == 1 else states[:, :, :length].mean(dim=0)
         return words, self._labels(states, count)
