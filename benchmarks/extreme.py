@@ -187,17 +187,21 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def main() -> None:
-    """Measure, write the results and print the tables."""
-    options, console = arguments(), Console()
-    results = benchmark(options, console)
-    for corpus in results["corpora"]:
-        console.print(table(results, corpus), soft_wrap=True)
+def markdown(results: dict[str, Any]) -> str:
+    """The tables, and how our rows stand against PECOS's."""
+    parts = [f"{corpus}\n\n{table(results, corpus)}" for corpus in results["corpora"]]
     for line in results["against"]:
         low = ", ".join(f"{k} {line['mean'][k]:+.4f} (at least {v:+.4f})" for k, v in line["low"].items())
         times = ", ".join(f"{what} {value:.2f}" for what, value in line["times_theirs"].items())
         verdict = "not below" if line["not_below"] else "below"
-        console.print(f"{line['name']} against {line['peer']}: {low}: {verdict}; times theirs: {times}", soft_wrap=True)
+        parts.append(f"{line['name']} against {line['peer']}: {low}: {verdict}; times theirs: {times}.")
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    """Measure, write the results and print the tables."""
+    options, console = arguments(), Console()
+    console.print(markdown(benchmark(options, console)), soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from extreme import markdown as extreme
 from peers.report import put, render
 
 HERE = Path(__file__).parent
@@ -186,6 +187,18 @@ def decoding(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def scale(found: dict[str, Any]) -> str:
+    """How xlinear grows."""
+    keys = {"train_s": "train s", "train_peak_mb": "peak MB", "model_mb": "model MB", "batch_ms": "ms a document"}
+    keys |= {"p@1": "P@1", "p@3": "P@3", "p@5": "P@5"}
+    head = ["labels", "documents", *keys.values(), "first answer s"]
+    lines = [_row(*head), _row(*["---"] * len(head))]
+    for row in found["rows"]:
+        sizes = [f"{row[key]:,}" for key in ("labels", "documents")]
+        lines.append(_row(*sizes, *(row[key] for key in keys), max(row["first_answer_s"])))
+    return "\n".join(lines)
+
+
 def padding(found: dict[str, Any]) -> str:
     """Shares of padding by batch size."""
     keys = ("padding", "padding_in_multiples_of_32", "padding_if_shuffled")
@@ -206,6 +219,8 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "decoding": decoding,
     "decoding-cpu": decoding,
     "padding": padding,
+    "extreme": extreme,
+    "scale": scale,
 }
 
 

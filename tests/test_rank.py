@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.svm import LinearSVC
 
+from polytag.linear.parallel import thread_count
 from polytag.linear.svm import Problem
+from polytag.xmc import rank
 from polytag.xmc.index import LabelTree, build_tree, instance_vectors, label_vectors
 from polytag.xmc.rank import WORTH, Chunks, Forest, TreeRanker
 from polytag.xmc.train import Ranking, TreeTraining, train_ranker
@@ -340,3 +342,11 @@ def test_weights_of_positives_pull_a_label_up() -> None:
     assert after[:, 3].mean() > before[:, 3].mean()
     others = np.setdiff1d(np.arange(16), [3])
     np.testing.assert_allclose(after[:, others], before[:, others], atol=0.05)
+
+
+@given(st.integers(0, 10_000))
+def test_every_thread_gets_as_many_tiles_of_documents_as_the_others(n: int) -> None:
+    size, threads = rank._tile_size(n), thread_count()
+    tiles = -(-n // size)
+    assert 1 <= size <= rank.TILE
+    assert tiles == n if n < threads else tiles <= threads * -(-n // (rank.TILE * threads))

@@ -23,7 +23,7 @@ from polytag.xmc.index import LabelTree
 from polytag.xmc.views import unlocked, unlocked_rows
 
 WORTH = {"sigmoid": 0, "l1-hinge": 1, "l2-hinge": 2, "l3-hinge": 3, "l4-hinge": 4}
-TILE = 1024  # documents that go down the tree together in one thread
+TILE = 1024  # most documents that go down the tree together in one thread
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,10 @@ SCRATCH = Scratch()
 
 
 def _tile_size(n: int) -> int:
-    return max(1, min(TILE, -(-n // thread_count())))
+    """At most TILE documents, and as many tiles for every thread, so that none waits for another's last one."""
+    threads = thread_count()
+    rounds = -(-n // (TILE * threads))
+    return max(1, -(-n // (max(rounds, 1) * threads)))
 
 
 def _tiled(n: int, k: int, find: Callable[[int, int], tuple[Any, Any]]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
