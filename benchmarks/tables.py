@@ -191,11 +191,15 @@ def scale(found: dict[str, Any]) -> str:
     """How xlinear grows."""
     keys = {"train_s": "train s", "train_peak_mb": "peak MB", "model_mb": "model MB", "batch_ms": "ms a document"}
     keys |= {"p@1": "P@1", "p@3": "P@3", "p@5": "P@5"}
-    head = ["labels", "documents", *keys.values(), "first answer s"]
+    theirs = {"train_s": "PECOS train s", "train_peak_mb": "peak MB", "batch_ms": "ms a document"}
+    head = ["labels", "documents", *keys.values(), "first answer s", *theirs.values()]
     lines = [_row(*head), _row(*["---"] * len(head))]
     for row in found["rows"]:
         sizes = [f"{row[key]:,}" for key in ("labels", "documents")]
-        lines.append(_row(*sizes, *(row[key] for key in keys), max(row["first_answer_s"])))
+        peer = row.get("pecos") or {}
+        lines.append(
+            _row(*sizes, *(row[key] for key in keys), max(row["first_answer_s"]), *(peer.get(key, "") for key in theirs))
+        )
     return "\n".join(lines)
 
 
