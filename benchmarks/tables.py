@@ -197,6 +197,7 @@ def scale(found: dict[str, Any]) -> str:
     for row in found["rows"]:
         sizes = [f"{row[key]:,}" for key in ("labels", "documents")]
         peer = row.get("pecos") or {}
+        peer = {"train_s": peer["error"]} if "error" in peer else peer
         lines.append(
             _row(*sizes, *(row[key] for key in keys), max(row["first_answer_s"]), *(peer.get(key, "") for key in theirs))
         )
