@@ -125,7 +125,7 @@ def test_two_parts_get_the_middle_of_the_best_weights_of_the_whole_grid(data: st
     assert [weights[0] for weights, _ in found.tried] == [a / UNITS for a in range(UNITS + 1)]
     assert [value for _, value in found.tried] == pytest.approx(list(grid.values()), abs=1e-6)
     close = [a for a in grid if grid[a] >= max(grid.values()) - NOISE]
-    if reached(parts, (middle := np.mean(close) / UNITS, 1 - middle), truth, metric, least) >= max(grid.values()) - NOISE:
+    if reached(parts, (middle := float(np.mean(close)) / UNITS, 1 - middle), truth, metric, least) >= max(grid.values()) - NOISE:
         assert found.weights[0] == pytest.approx(middle)
     else:  # between good weights lie bad ones: the most even of the best
         evenest = min(abs(a - UNITS // 2) for a in grid if grid[a] == pytest.approx(max(grid.values())))
@@ -140,7 +140,7 @@ def test_of_more_parts_no_move_between_two_helps_beyond_noise_and_none_alone_is_
     assert sum(found.weights) == pytest.approx(1) and min(found.weights) >= 0
     for j in range(n):
         assert found.value >= reached(parts, [float(i == j) for i in range(n)], truth, "micro_f1", 1) - NOISE - 1e-9
-    best = max(found.tried, key=lambda pair: pair[1])
+    best = max(found.tried, key=lambda pair: (pair[1], -round(sum(w * w for w in pair[0]), 6)))  # of equals the most even
     assert found.value >= best[1] - NOISE - 1e-9
     for i, j in itertools.combinations(range(n), 2):
         both = best[0][i] + best[0][j]
@@ -379,6 +379,76 @@ def test_three_parts_trained_and_taken_together(toy: Toy, runs: Path) -> None:
     assert found.evaluate(toy.test)["micro_f1"] > 0.9
 
 
+# -- folds -------------------------------------------------------------------------------------------------------------
+
+
+def test_with_folds_every_document_is_scored_by_the_training_that_did_not_see_it(
+    oracle: type[Oracle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that knows its training texts by heart and nothing else: not one of the held-out scores may be right."""
+    corpus, more = noise(31, 1, "t"), noise(9, 2, "v")
+    given: list[tuple[list[str], list[str], int]] = []
+
+    def fit(self: Oracle, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
+        assert valid is not None
+        given.append((train.texts, valid.texts, self.seed))
+        self.labels, self.table = train.labels, {text: values_of(train, row) for row, text in enumerate(train.texts)}
+        return HeldOut(valid.truth, self.score(valid.texts))
+
+    monkeypatch.setattr(oracle, "fit", fit)
+    monkeypatch.setattr(oracle, "state", lambda self: {"table": self.table})
+    monkeypatch.setattr(oracle, "restore", lambda self, state: setattr(self, "table", state["table"]))
+    model = Mixed(parts=["oracle:a", "oracle:b"], folds=4, weights=[1, 3], seed=5)
+    held = model.fit(corpus, more, Run())
+    assert held is not None and len(held.scores) == 40 and held.truth.nnz == 40 and not values(held.scores).any()
+    whole = sorted([*corpus.texts, *more.texts])
+    assert len(given) == 8 and [seed for _, _, seed in given] == [5, 6, 7, 8] * 2
+    assert all(sorted(learned + watched) == whole and len(watched) == 10 for learned, watched, _ in given)
+    assert sorted(text for _, watched, _ in given[:4] for text in watched) == whole
+    assert given[0][1] == given[4][1], "all parts have the same folds"
+    assert model.shares == [1 / 16] * 4 + [3 / 16] * 4
+    assert np.allclose(values(model.score(corpus.texts)), 0.75 * corpus.truth.toarray()), "three of four have seen each"
+
+
+def test_folds_of_a_real_part_are_averaged_and_kept(toy: Toy, tmp_path: Path) -> None:
+    found = Classifier("mixed", {"parts": ["br"], "settings": {"br": FAST}, "folds": 3}).fit(toy.train, toy.valid)
+    assert isinstance(found.model, Mixed) and len(found.model.trained) == 3
+    alone = [values(part.probabilities(part.model.score(toy.test.texts), toy.train.labels.names)) for part in found.model.trained]
+    assert np.allclose(values(found.scores(toy.test.texts)), np.mean(alone, axis=0), atol=1e-6)
+    assert not np.allclose(alone[0], alone[1])
+    found.save(tmp_path)
+    assert np.array_equal(values(Classifier.load(tmp_path).scores(toy.test.texts)), values(found.scores(toy.test.texts)))
+
+
+def test_the_weights_of_folded_parts_are_chosen_on_all_documents(toy: Toy, oracle: type[Oracle]) -> None:
+    whole = toy.train.concat(toy.valid)
+    for row, text in enumerate(whole.texts):
+        oracle.table[text] = values_of(whole, row)
+    good = Classifier("mixed", {"parts": ["oracle", "br"], "settings": {"br": {**FAST, "c": [1e-5]}}, "folds": 2})
+    good.fit(toy.train, toy.valid)
+    assert isinstance(good.model, Mixed) and sum(good.model.shares[:2]) > 0.5 and good.decision.report["fitted"] == 1.0
+    assert good.model.shares[0] == good.model.shares[1] and sum(good.model.shares) == pytest.approx(1)
+
+
+def test_a_restart_does_not_train_a_finished_fold_again(toy: Toy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    recipe = Recipe("mixed", {"parts": ["br"], "settings": {"all": FAST}, "folds": 3})
+    expected = train_corpora(recipe, toy.train, toy.valid, tmp_path / "whole").scores(toy.test.texts)
+    whole, seeds = BinaryRelevance.fit, list[int]()
+
+    def fit(self: BinaryRelevance, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
+        seeds.append(self.seed)
+        if seeds == [0, 1]:
+            raise KeyboardInterrupt
+        return whole(self, train, valid, run)
+
+    monkeypatch.setattr(BinaryRelevance, "fit", fit)
+    with pytest.raises(KeyboardInterrupt):
+        train_corpora(recipe, toy.train, toy.valid, tmp_path / "run")
+    found = train_corpora(recipe, toy.train, toy.valid, tmp_path / "run", resume=True)
+    assert seeds == [0, 1, 1, 2]
+    assert np.array_equal(values(found.scores(toy.test.texts)), values(expected))
+
+
 # -- runs and files ----------------------------------------------------------------------------------------------------
 
 
@@ -499,6 +569,8 @@ def test_the_command_line_trains_mixes_and_tells(polytag: Command, files: Path, 
         (["all.epochs=1"], "has no option 'epochs'; "),
         (["all.ngram=1"], "the model 'br' or the model 'cc' has no option 'ngram'; did you mean 'ngrams'?"),
         (["parts=br"], "at least two"),
+        (["parts=br", "folds=1"], "'folds' is 1"),
+        (["parts=br,runs/x", "folds=3"], "with 'folds' every part is trained now, but 'runs/x' is no model"),
         (["parts=br,br"], "there twice; tell them apart, as in br:a and br:b"),
         (["parts=br,runs/x", "runs/x.c=1"], "no model to train but a finished run"),
         (["parts=runs/y,runs/x", "all.c=1"], "no part is trained now"),

@@ -50,10 +50,10 @@ class Taken(NamedTuple):
 
 
 class HeldPart(NamedTuple):
-    """A part's scores on held-out documents, and whether the part itself gave them: then it can be asked for more."""
+    """Scores on held-out documents, and the part that gave them, if it is there itself: then it can be asked for more."""
 
     scores: Scores | None
-    same: bool
+    part: Part | None = None
 
 
 @dataclass
@@ -63,6 +63,10 @@ class Mixed(Model):
     ``alpha p(first) + (1 - alpha) p(second)`` (equation 4), or a sum of more; the weights are those with which one threshold
     does best on validation documents. A part is trained now, or taken from a finished run as it is, by label name. Margins of
     linear models are made probabilities first. The mixture decides by thresholds alone, whatever sets its parts decode.
+
+    With ``folds`` there are no validation documents: every part is trained that many times, each time without another share of
+    all documents. The mean of these trainings is what predicts; weights and thresholds are chosen on all documents, each scored
+    by the training that did not see it.
     """
 
     parts: list[str] = param(
@@ -72,6 +76,7 @@ class Mixed(Model):
         {}, "settings of the parts that are trained, a table for each; those under 'all' are for every part that has them"
     )
     weights: list[float] = param([], "how much each part counts; empty: chosen on held-out documents", minimum=0)
+    folds: int = param(0, "trainings of each part, every one without another share of all documents; 0: just one", minimum=0)
     trained: list[Part] = field(init=False, repr=False, default_factory=list)
     shares: list[float] = field(init=False, repr=False, default_factory=list)
     given: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
@@ -88,10 +93,18 @@ class Mixed(Model):
     @classmethod
     def checked_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options with the settings of each part checked and cast as that part's own."""
-        parts, weights, settings = (options.get(name, getattr(cls(), name)) for name in ("parts", "weights", "settings"))
+        told = {name: options.get(name, getattr(cls(), name)) for name in ("parts", "weights", "settings", "folds")}
+        parts, weights, settings, folds = told.values()
         twice = next((part for part in parts if parts.count(part) > 1), None)
-        if len(parts) < 2:
+        finished = next((part for part in parts if not _registered(part)), None)
+        if len(parts) < (1 if folds else 2):
             raise ConfigError(f"'parts' is {', '.join(parts) or 'empty'}, but a mixture needs at least two; name another model")
+        if folds == 1:
+            raise ConfigError("'folds' is 1, but what one training does not see would never be learned; set at least 2, or 0")
+        if folds and finished is not None:
+            raise ConfigError(
+                f"with 'folds' every part is trained now, but {finished!r} is no model; name a model, or set folds=0"
+            )
         if twice:
             raise ConfigError(f"the part {twice!r} is there twice; tell them apart, as in {twice}:a and {twice}:b")
         for part in parts:
@@ -122,17 +135,19 @@ class Mixed(Model):
             raise ConfigError(f"{told}: there is nothing to set; leave the settings for {name!r} out")
         return kinds
 
-    def _options_of(self, part: str, kind: type[Model]) -> dict[str, Any]:
+    def _options_of(self, part: str, kind: type[Model], fold: int) -> dict[str, Any]:
         """What a part is told: the seed and the metric of the mixture, what is set for all parts, and what is set for it."""
         common = {key: value for key, value in self.settings.get(ALL, {}).items() if _has(kind, key)}
         told = {"seed": self.seed, "optimise": self.optimise, **common, **self.settings.get(part, {})}
-        return validate_options(kind, told)
+        return validate_options(kind, {**told, "seed": told["seed"] + fold})
 
     # -- training --------------------------------------------------------------------------------------------------
 
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Train or take each part, then choose the weights on held-out documents, the same ones for all parts."""
         self.checked_options(self.options())
+        if self.folds:
+            return self._fit_folds(train if valid is None else train.concat(valid), run)
         taken = {part: self._take(part) for part in self.parts if part in self.given or not _registered(part)}
         if taken and valid is None:
             told = ", ".join(map(repr, taken))
@@ -149,42 +164,69 @@ class Mixed(Model):
                 part, scores = self._trained_part(name, train, valid, run, place)
                 same = not _refits(part.model)
             self.trained.append(part)
-            held.append(HeldPart(scores, same))
+            held.append(HeldPart(scores, part if same else None))
         self.labels = train.labels
         return self._weigh(held, train, valid, run)
 
+    def _fit_folds(self, whole: Corpus, run: Run) -> HeldOut | None:
+        """Train each part once without each of the folds, then choose the weights on all documents, fold after fold."""
+        folds = whole.folds(self.folds, seed=self.seed)
+        self.trained, held = [], []
+        for number, name in enumerate(self.parts, start=1):
+            found = list[Scores | None]()
+            for fold, (learned, watched) in enumerate(folds):
+                place = f"{number}-{name.replace(':', '-')}-{fold + 1}"
+                part, scores = self._trained_part(name, whole.subset(learned), whole.subset(watched), run, place, fold)
+                self.trained.append(part)
+                found.append(scores)
+            known = [scores for scores in found if scores is not None]
+            held.append(HeldPart(Scores.stack(known) if len(known) == len(folds) else None))
+        self.labels = whole.labels
+        return self._weigh(held, whole, whole.subset(np.concatenate([watched for _, watched in folds])), run)
+
     def _weigh(self, held: Sequence[HeldPart], train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Choose the weights, if there is anything to choose them on."""
-        known = [(one.scores, one.same) for one in held if one.scores is not None]
-        self.shares = [weight / sum(self.weights) for weight in self.weights] or even_weights(len(self.parts))
+        known = [(one.scores, one.part) for one in held if one.scores is not None]
+        shares = [weight / sum(self.weights) for weight in self.weights] or even_weights(len(self.parts))
+        self.shares = self._by_training(shares)
         if valid is None or len(known) < len(held):
             return None
         together = self._held_together(known, valid.texts)
-        if not self.weights:
+        if not self.weights and len(self.parts) > 1:
             least = min(int(np.diff(corpus.truth.indptr).min(initial=0)) for corpus in (train, valid))
             many = len(valid) * len(self.labels) > _SEARCHED
             compared = [scores.best(_CANDIDATES) if many and scores.is_full else scores for scores in together.scores]
             found = fit_weights(compared, valid.truth, self.optimise, least)
-            self.shares = found.weights
+            shares = found.weights
+            self.shares = self._by_training(shares)
             run.log("mixing", {"parts": self.parts, **found.log(self.optimise)})
-        return HeldOut(valid.truth, together.mixed(self.shares))
+        return HeldOut(valid.truth, together.mixed(shares))
 
-    def _held_together(self, known: Sequence[tuple[Scores, bool]], texts: Sequence[str]) -> Together:
+    def _by_training(self, shares: Sequence[float]) -> list[float]:
+        """The weights of the parts as weights of their trainings, which count alike."""
+        times = max(1, self.folds)
+        return [share / times for share in shares for _ in range(times)]
+
+    def _held_together(self, known: Sequence[tuple[Scores, Part | None]], texts: Sequence[str]) -> Together:
         """What the parts say of held-out documents, computed as ``score`` does it wherever the parts can be asked again."""
         names, batches = self.labels.names, []
         many = len(texts) * len(names) > _SEARCHED  # a part that would score all of these labels is not asked again
         for at in range(0, max(1, len(texts)), _AT_ONCE):
             some, asked = texts[at : at + _AT_ONCE], list[Asked]()
-            for part, (scores, same) in zip(self.trained, known, strict=True):
-                again = same and not scores.is_full and not (many and part.model.scored_labels() == len(names))
-                asked.append(Reader(part, part.model.read(some), names) if again else Said(scores.rows(at, at + _AT_ONCE)))
+            for scores, part in known:
+                if part is None or scores.is_full or (many and part.model.scored_labels() == len(names)):
+                    asked.append(Said(scores.rows(at, at + _AT_ONCE)))
+                else:
+                    asked.append(Reader(part, part.model.read(some), names))
             batches.append(Together.of(asked, None))
         return Together.stack(batches)
 
-    def _trained_part(self, name: str, train: Corpus, valid: Corpus | None, run: Run, place: str) -> tuple[Part, Scores | None]:
+    def _trained_part(
+        self, name: str, train: Corpus, valid: Corpus | None, run: Run, place: str, fold: int = 0
+    ) -> tuple[Part, Scores | None]:
         """A part that is trained now, or comes from the checkpoint of a training that finished, and its scores on valid."""
         kind = model_class(str(_registered(name)))
-        make = partial(train_part, Part(name, kind(**self._options_of(name, kind))), train, valid, run, place)
+        make = partial(train_part, Part(name, kind(**self._options_of(name, kind, fold))), train, valid, run, place)
         # Several processes train together, and only one has checkpoints: there each part goes on from its own training's.
         alone = int(os.environ.get("WORLD_SIZE") or 1) == 1
         state = run.stage(f"part-{place}", make) if alone else make()

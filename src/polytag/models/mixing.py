@@ -165,12 +165,12 @@ def fit_weights(parts: Sequence[Scores], truth: csr_array, metric: str, least: i
 
     n = len(parts)
     alone = [tuple(UNITS if i == j else 0 for i in range(n)) for j in range(n)]
-    reached = []
     for units in (_even(n), max(alone, key=rank)):
         while rank(better := max(_neighbours(units), key=rank)) > rank(units):
             units = better
-        reached.append(units)
-    best = max(reached, key=rank)
+    best = max(values, key=rank)
+    while rank(better := max(_neighbours(best), key=rank)) > rank(best):  # one that was only passed by may lead on
+        best = better
     tried = [(_shares(units), value) for units, value in sorted(values.items())]
     bar = values[best] - NOISE
     mean = [float(share) for share in np.mean([shares for shares, value in tried if value >= bar], axis=0)]
