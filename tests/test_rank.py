@@ -143,6 +143,17 @@ def test_many_documents_at_once_place_rows_and_give_the_same() -> None:
         assert np.array_equal(alone[0][0], labels[i]) and np.array_equal(alone[1][0], logs[i])
 
 
+@pytest.mark.parametrize("slots", [0, 1, 7])
+def test_rows_that_find_no_room_are_added_without_being_written_out(slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit by bit what there is with room for all of them."""
+    monkeypatch.setenv("POLYTAG_THREADS", "1")
+    ranker, x = random_ranker(60, 3, 20, 1, half=True), rows(2, 300)
+    expected = ranker.best(x, 10, 4)
+    monkeypatch.setattr(rank.SCRATCH, "room", np.full(32 * slots + 5, np.nan, dtype=np.float32))
+    found = ranker.best(x, 10, 4)
+    assert np.array_equal(found[0], expected[0]) and np.array_equal(found[1], expected[1])
+
+
 def test_half_precision_is_as_exact_as_half_precision_is() -> None:
     full, half = random_ranker(30, 3, 5, 7), random_ranker(30, 3, 5, 7, half=True)
     assert half.chunks[0].weights.dtype == np.float16
@@ -344,9 +355,16 @@ def test_weights_of_positives_pull_a_label_up() -> None:
     np.testing.assert_allclose(after[:, others], before[:, others], atol=0.05)
 
 
-@given(st.integers(0, 10_000))
-def test_every_thread_gets_as_many_tiles_of_documents_as_the_others(n: int) -> None:
-    size, threads = rank._tile_size(n), thread_count()
+@given(st.integers(0, 10_000), st.integers(1, 5_000))
+def test_every_thread_gets_as_many_tiles_of_documents_as_the_others(n: int, most: int) -> None:
+    size, threads = rank.tile_size(n, most), thread_count()
     tiles = -(-n // size)
-    assert 1 <= size <= rank.TILE
-    assert tiles == n if n < threads else tiles <= threads * -(-n // (rank.TILE * threads))
+    assert 1 <= size <= most
+    assert tiles == n if n < threads else tiles <= threads * -(-n // (most * threads))
+
+
+def test_wide_nodes_and_wide_beams_take_fewer_documents_together() -> None:
+    """The margins of a tile stay within bounds, but one document is always taken."""
+    ranker = random_ranker(40, 3, 9, 0)
+    sizes = [ranker.most_documents(beam) for beam in (1, 10_000, 10**9)]
+    assert sizes[0] == rank.TILE > sizes[1] > sizes[2] == 1

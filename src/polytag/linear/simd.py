@@ -15,6 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 WIDTH = 16
+_REGISTERS = 4  # vectors that are summed up at a time
 _FLOAT = ir.FloatType()
 _VECTOR = ir.VectorType(_FLOAT, WIDTH)
 _LONG = ir.IntType(64)
@@ -95,3 +96,47 @@ def add_to_block(typingctx: Any, block: Any, step: Any, indices: Any, data: Any,
         return context.get_dummy_value()
 
     return types.void(block, step, indices, data, types.int64, types.int64), code
+
+
+def _add_columns(builder: Any, out: Any, block: Any, width: Any, chosen: Any, first: Any, vectors: int) -> None:
+    """Add to ``vectors`` * 16 columns from ``first`` of a row at ``out`` the same columns of chosen rows of a block."""
+    rows, values, count = chosen
+    places = [builder.add(first, ir.Constant(_LONG, WIDTH * k)) for k in range(vectors)]
+    targets = [builder.bitcast(builder.gep(out, [place]), _VECTOR.as_pointer()) for place in places]
+    totals = [cgutils.alloca_once_value(builder, _aligned(builder.load(target))) for target in targets]
+    with cgutils.for_range_slice(builder, ir.Constant(_LONG, 0), count, ir.Constant(_LONG, 1), _LONG) as (p, _):
+        row, value = _entry(builder, rows, values, p)
+        source = builder.gep(block, [builder.mul(row, width)])
+        for place, total in zip(places, totals, strict=True):
+            weights = _aligned(builder.load(builder.bitcast(builder.gep(source, [place]), _VECTOR.as_pointer())))
+            builder.store(_multiply_add(builder, value, weights, builder.load(total)), total)
+    for target, total in zip(targets, totals, strict=True):
+        _aligned(builder.store(builder.load(total), target))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def add_rows(typingctx: Any, out: Any, at: Any, block: Any, rows: Any, values: Any, count: Any) -> Any:
+    """``out[at, :] += sum(values[p] * block[rows[p], :] for p in range(count))``, in that order.
+
+    Both arrays are as wide, by a multiple of 16; at most 64 columns are kept in registers at a time.
+    """
+    _check(rows, values, out, block)
+    assert out.ndim == block.ndim == 2
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        width = cgutils.unpack_tuple(builder, context.make_array(out)(context, builder, args[0]).shape)[1]
+        out_at, block_at, rows_at, values_at = (
+            context.make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 2, 3, 4)
+        )
+        out_at, chosen = builder.gep(out_at, [builder.mul(args[1], width)]), (rows_at, values_at, args[5])
+        most = ir.Constant(_LONG, _REGISTERS * WIDTH)
+        rest = builder.urem(width, most)
+        whole = builder.sub(width, rest)
+        with cgutils.for_range_slice(builder, ir.Constant(_LONG, 0), whole, most, _LONG) as (first, _):
+            _add_columns(builder, out_at, block_at, width, chosen, first, _REGISTERS)
+        for vectors in range(1, _REGISTERS):
+            with builder.if_then(builder.icmp_unsigned("==", rest, ir.Constant(_LONG, vectors * WIDTH))):
+                _add_columns(builder, out_at, block_at, width, chosen, whole, vectors)
+        return context.get_dummy_value()
+
+    return types.void(out, types.int64, block, rows, values, types.int64), code

@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from polytag.linear.simd import add_rows
 from polytag.xmc.half import as_single
+from polytag.xmc.select import choose, log_score
+
+ROOM = 1 << 19  # numbers in the rows of a node that are written out at a time
 
 
 @njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
@@ -23,38 +27,99 @@ def _find(rows: Any, first: int, last: int, feature: int) -> int:
 
 
 @njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
-def _add_row(
-    margins: Any, row: int, end_row: int, starts: Any, base: int, end: int, children: Any, weights: Any, value: Any
-) -> None:
-    """Add one feature's weights, times its value, to the margins of a node's children."""
-    stop = base + starts[row + 1] if row + 1 < end_row else end
-    for q in range(base + starts[row], stop):
-        margins[children[q]] += value * as_single(weights[q])
+def _add_entries(margins: Any, at: int, begin: int, stop: int, children: Any, weights: Any, value: Any) -> None:
+    """Add the entries begin..stop of a feature's row, times its value, to the margins of a node's children."""
+    for q in range(begin, stop):
+        margins[at, children[q]] += value * as_single(weights[q])
+
+
+@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
+def _write_out(wide: Any, slot: int, begin: int, stop: int, children: Any, weights: Any) -> None:
+    """Write the entries begin..stop of a row with zeros between them."""
+    for c in range(wide.shape[1]):
+        wide[slot, c] = 0
+    for q in range(begin, stop):
+        wide[slot, children[q]] = as_single(weights[q])
 
 
 @njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
-def node_margins(
-    indptr: Any, indices: Any, data: Any, document: int, node: int, child_starts: Any, row_starts: Any, entry_starts: Any,
-    rows: Any, starts: Any, children: Any, weights: Any, bias: Any, place: Any, placed: bool, margins: Any,
+def _search_margins(
+    indptr: Any, indices: Any, data: Any, document: int, node: int, row_starts: Any, entry_starts: Any, rows: Any, starts: Any,
+    children: Any, weights: Any, margins: Any, at: int,
 ) -> None:  # fmt: skip
-    """Margins of a node's children for one document; ``place`` says where each feature's row is if ``placed``."""
-    first, last = row_starts[node], row_starts[node + 1]
+    """Add to margins[at] what one document has at a node, whose rows are searched for each of its features."""
+    low, last = row_starts[node], row_starts[node + 1]
     base, end = entry_starts[node], entry_starts[node + 1]
-    for c in range(child_starts[node + 1] - child_starts[node]):
-        margins[c] = bias[child_starts[node] + c]
-    low = first
     for p in range(indptr[document], indptr[document + 1]):
-        f = indices[p]
-        if placed:
-            row = place[f]
-            if row >= 0:
-                _add_row(margins, row, last, starts, base, end, children, weights, data[p])
-        else:
-            low = _find(rows, low, last, f)
-            if low == last:
-                break
-            if rows[low] == f:
-                _add_row(margins, low, last, starts, base, end, children, weights, data[p])
+        low = _find(rows, low, last, indices[p])
+        if low == last:
+            break
+        if rows[low] == indices[p]:
+            stop = base + starts[low + 1] if low + 1 < last else end
+            _add_entries(margins, at, base + starts[low], stop, children, weights, data[p])
+
+
+@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+def _placed_margins(
+    indptr: Any, indices: Any, data: Any, document: int, node: int, row_starts: Any, entry_starts: Any, starts: Any,
+    children: Any, weights: Any, place: Any, wide: Any, used: int, slots: Any, factors: Any, margins: Any, at: int,
+) -> int:  # fmt: skip
+    """The same where ``place`` says where each feature's row is: -1, a row, or -2 - slot of a row written out in ``wide``.
+
+    A row is written out when it is first needed, and added as a vector from then on, while there is room. The features are
+    added in the same order as above, so that the sums are the same. ``used`` slots are full before, and those returned after.
+    """
+    last, base, end = row_starts[node + 1], entry_starts[node], entry_starts[node + 1]
+    count = 0
+    for p in range(indptr[document], indptr[document + 1]):
+        feature = np.uint32(indices[p])  # numba asks of signed numbers whether they count from the end
+        row = place[feature]
+        if row >= 0:
+            begin, stop = base + starts[row], base + starts[row + 1] if row + 1 < last else end
+            if used == len(wide):
+                add_rows(margins, at, wide, slots, factors, count)
+                count = 0
+                _add_entries(margins, at, begin, stop, children, weights, data[p])
+                continue
+            _write_out(wide, used, begin, stop, children, weights)
+            row = -2 - used
+            place[feature] = row
+            used += 1
+        slots[count], factors[count] = -2 - row, data[p]
+        count += row != -1
+    add_rows(margins, at, wide, slots, factors, count)
+    return used
+
+
+@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
+def _node_margins(
+    indptr: Any, indices: Any, data: Any, document: int, node: int, child_starts: Any, row_starts: Any, entry_starts: Any,
+    rows: Any, starts: Any, children: Any, weights: Any, bias: Any, place: Any, placed: bool, wide: Any, used: int, slots: Any,
+    factors: Any, margins: Any, at: int,
+) -> int:  # fmt: skip
+    """Set margins[at] to those of a node's children for one document; how many slots of ``wide`` are used after."""
+    for c in range(child_starts[node + 1] - child_starts[node]):
+        margins[at, c] = bias[child_starts[node] + c]
+    if not placed:
+        _search_margins(
+            indptr, indices, data, document, node, row_starts, entry_starts, rows, starts, children, weights, margins, at
+        )  # fmt: skip
+        return used
+    return _placed_margins(
+        indptr, indices, data, document, node, row_starts, entry_starts, starts, children, weights, place, wide, used, slots,
+        factors, margins, at,
+    )  # fmt: skip
+
+
+@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
+def _room(n: int, indptr: Any, begin: int, scratch: Any, width: int) -> Any:
+    """Room for rows as wide as that, and for the slots and factors of any of n documents from ``begin`` on."""
+    longest = 1
+    for d in range(begin, begin + n):
+        longest = max(longest, indptr[d + 1] - indptr[d])
+    count = len(scratch) // max(width, 1)
+    wide = scratch[: count * width].reshape((count, width))
+    return wide, np.empty(longest, dtype=np.int32), np.empty(longest, dtype=np.float32)
 
 
 @njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
@@ -75,39 +140,23 @@ def clear_rows(node: int, row_starts: Any, rows: Any, place: Any) -> None:
         place[rows[r]] = -1
 
 
-@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
-def log_score(margin: Any, kind: int) -> Any:
-    """Log of what a margin is worth: -max(0, 1 - margin)^kind for kind 1 to 4, the log of the sigmoid for kind 0."""
-    if kind == 0:
-        return np.float32(-np.log1p(np.exp(-margin))) if margin > -30 else np.float32(margin)
-    gap = max(np.float32(1.0) - margin, np.float32(0.0))
-    worth = gap
-    for _ in range(kind - 1):
-        worth *= gap
-    return -worth
-
-
-@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def beam_step(
     indptr: Any, indices: Any, data: Any, begin: int, nodes: Any, scores: Any, child_starts: Any, row_starts: Any,
     entry_starts: Any, rows: Any, starts: Any, children: Any, weights: Any, bias: Any, kind: int, names: Any, place: Any,
-    found: Any, values: Any,
+    scratch: Any, margins: Any, found: Any, values: Any,
 ) -> None:  # fmt: skip
     """From the nodes that each document has reached to the best of their children.
 
-    ``nodes`` and ``scores`` (documents, beam) belong to documents begin, begin + 1, ...; -1 where there are fewer. ``found`` and
-    ``values`` (documents, wanted) are filled, best first, equal ones by name; ``names`` names every child.
+    ``nodes`` and ``scores`` (documents, beam) belong to documents begin, begin + 1, ...; -1 where there are fewer. ``margins``
+    (documents * beam, width) and ``scratch`` are room. ``found`` and ``values`` (documents, wanted) are filled, best first, equal
+    ones by name; ``names`` names every child.
     """
     n, beam = nodes.shape
     flat = nodes.ravel()
-    order = np.argsort(flat, kind="mergesort")
+    order = _by_node(flat, len(child_starts) - 1)
+    wide, slots, factors = _room(n, indptr, begin, scratch, margins.shape[1])
     at = 0
-    while at < len(order) and flat[order[at]] < 0:
-        at += 1
-    width = 0
-    for p in range(at, len(order)):
-        width = max(width, child_starts[flat[order[p]] + 1] - child_starts[flat[order[p]]])
-    margins = np.empty((len(order), width), dtype=np.float32)
     while at < len(order):
         node = flat[order[at]]
         stop = at
@@ -117,59 +166,46 @@ def beam_step(
             words += indptr[d + 1] - indptr[d]
             stop += 1
         placed = place_rows(node, words, row_starts, rows, place)
+        used = 0
         for p in range(at, stop):
-            node_margins(
+            used = _node_margins(
                 indptr, indices, data, begin + order[p] // beam, node, child_starts, row_starts, entry_starts, rows, starts,
-                children, weights, bias, place, placed, margins[order[p]],
+                children, weights, bias, place, placed, wide, used, slots, factors, margins, order[p],
             )  # fmt: skip
         if placed:
             clear_rows(node, row_starts, rows, place)
         at = stop
-    for i in range(n):
-        _best_children(i, nodes, scores, margins, child_starts, kind, names, found[i], values[i])
+    choose(nodes, scores, margins, child_starts, kind, names, found, values)
 
 
-@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
-def _best_children(
-    i: int, nodes: Any, scores: Any, margins: Any, child_starts: Any, kind: int, names: Any, found: Any, values: Any
-) -> None:
-    """The best children of all nodes that document i has reached."""
-    beam, wanted = nodes.shape[1], len(found)
-    count = 0
-    for b in range(beam):
-        node = nodes[i, b]
-        if node < 0:
-            continue
-        for c in range(child_starts[node + 1] - child_starts[node]):
-            value = scores[i, b] + log_score(margins[i * beam + b, c], kind)
-            if count == wanted and value < values[wanted - 1]:
-                continue
-            name = names[child_starts[node] + c]
-            if count == wanted and value == values[wanted - 1] and name > found[wanted - 1]:
-                continue
-            at = count if count < wanted else wanted - 1
-            count = min(count + 1, wanted)
-            while at > 0 and (values[at - 1] < value or (values[at - 1] == value and found[at - 1] > name)):
-                values[at] = values[at - 1]
-                found[at] = found[at - 1]
-                at -= 1
-            values[at] = value
-            found[at] = name
-    for at in range(count, wanted):
-        found[at] = -1
-        values[at] = -np.inf
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _by_node(flat: Any, count: int) -> Any:
+    """The places of all nodes that are not -1, those of each node together."""
+    ends = np.zeros(count + 2, dtype=np.int64)
+    for node in flat:
+        if node >= 0:
+            ends[node + 2] += 1
+    for node in range(2, count + 2):
+        ends[node] += ends[node - 1]
+    order = np.empty(ends[-1], dtype=np.int64)
+    for p in range(len(flat)):
+        if flat[p] >= 0:
+            order[ends[flat[p] + 1]] = p
+            ends[flat[p] + 1] += 1
+    return order
 
 
 @njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
 def given_step(
     indptr: Any, indices: Any, data: Any, begin: int, end: int, above: Any, nodes: Any, scores: Any, below: Any, wanted: Any,
     child_starts: Any, row_starts: Any, entry_starts: Any, rows: Any, starts: Any, children: Any, weights: Any, bias: Any,
-    kind: int, place: Any, values: Any,
+    kind: int, place: Any, scratch: Any, margins: Any, values: Any,
 ) -> None:  # fmt: skip
     """Scores of given children of the nodes whose scores are known, for documents begin..end.
 
     ``nodes`` with their ``scores`` and the ``wanted`` children are sparse rows (``above`` and ``below`` say where each document's
-    begin), both ascending: the children of a node stand together. ``values`` takes a score for every wanted child.
+    begin), both ascending: the children of a node stand together. ``margins`` (1, width) and ``scratch`` are room.
+    ``values`` takes a score for every wanted child.
     """
     first, count = above[begin], above[end] - above[begin]
     owner, begins = np.empty(count, dtype=np.int64), np.empty(count + 1, dtype=np.int64)
@@ -180,11 +216,8 @@ def given_step(
             while q < below[document + 1] and wanted[q] < child_starts[nodes[p] + 1]:
                 q += 1
     begins[count] = q
-    order = np.argsort(nodes[first : first + count], kind="mergesort")
-    width = 0
-    for node in nodes[first : first + count]:
-        width = max(width, child_starts[node + 1] - child_starts[node])
-    margins = np.empty(width, dtype=np.float32)
+    order = _by_node(nodes[first : first + count], len(child_starts) - 1)
+    wide, slots, factors = _room(end - begin, indptr, begin, scratch, margins.shape[1])
     at = 0
     while at < count:
         node = nodes[first + order[at]]
@@ -194,13 +227,14 @@ def given_step(
             words += indptr[owner[order[stop]] + 1] - indptr[owner[order[stop]]]
             stop += 1
         placed = place_rows(node, words, row_starts, rows, place)
+        used = 0
         for p in order[at:stop]:
-            node_margins(
-                indptr, indices, data, owner[p], node, child_starts, row_starts, entry_starts, rows, starts, children,
-                weights, bias, place, placed, margins,
+            used = _node_margins(
+                indptr, indices, data, owner[p], node, child_starts, row_starts, entry_starts, rows, starts, children, weights,
+                bias, place, placed, wide, used, slots, factors, margins, 0,
             )  # fmt: skip
             for q in range(begins[p], begins[p + 1]):
-                values[q] = scores[first + p] + log_score(margins[wanted[q] - child_starts[node]], kind)
+                values[q] = scores[first + p] + log_score(margins[0, wanted[q] - child_starts[node]], kind)
         if placed:
             clear_rows(node, row_starts, rows, place)
         at = stop

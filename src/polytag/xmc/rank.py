@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.linear.parallel import in_threads, thread_count
-from polytag.xmc.beam import beam_step, entries_fit, given_step, mean_of_searches
+from polytag.linear.simd import WIDTH
+from polytag.xmc.beam import ROOM, beam_step, entries_fit, given_step, mean_of_searches
 from polytag.xmc.index import LabelTree
 from polytag.xmc.views import unlocked, unlocked_rows
 
 WORTH = {"sigmoid": 0, "l1-hinge": 1, "l2-hinge": 2, "l3-hinge": 3, "l4-hinge": 4}
-TILE = 1024  # most documents that go down the tree together in one thread
+TILE = 4096  # most documents that go down the tree together in one thread
+_MARGINS = 1 << 22  # about how many margins they may have at a time
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,12 @@ class Chunks:
 
 
 class Scratch(threading.local):
-    """One array of -1 per thread and number of features, which kernels leave as they found it."""
+    """One array of -1 per thread and number of features, which kernels leave as they found it, and room for some rows."""
 
     def __init__(self) -> None:
         """Begin with none."""
         self.place = np.empty(0, dtype=np.int32)
+        self.room = np.empty(ROOM, dtype=np.float32)
 
     def get(self, n_features: int) -> NDArray[np.int32]:
         """An array of -1, one for each feature."""
@@ -105,17 +108,19 @@ class Scratch(threading.local):
 SCRATCH = Scratch()
 
 
-def _tile_size(n: int) -> int:
-    """At most TILE documents, and as many tiles for every thread, so that none waits for another's last one."""
+def tile_size(n: int, most: int = TILE) -> int:
+    """At most so many documents, and as many tiles for every thread, so that none waits for another's last one."""
     threads = thread_count()
-    rounds = -(-n // (TILE * threads))
+    rounds = -(-n // (most * threads))
     return max(1, -(-n // (max(rounds, 1) * threads)))
 
 
-def _tiled(n: int, k: int, find: Callable[[int, int], tuple[Any, Any]]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Names and values (documents, k) by ``find(start, stop)``, a tile of documents at a time in every thread."""
+def _tiled(
+    n: int, k: int, most: int, find: Callable[[int, int], tuple[Any, Any]]
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Names and values (documents, k) by ``find(start, stop)``, a tile of at most so many documents at a time in every thread."""
     labels, values = np.empty((n, k), dtype=np.int32), np.empty((n, k), dtype=np.float32)
-    size = _tile_size(n)
+    size = tile_size(n, most)
 
     def tile(start: int) -> None:
         labels[start : start + size], values[start : start + size] = find(start, min(start + size, n))
@@ -138,7 +143,8 @@ class TreeRanker:
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The k best labels that a beam reaches in every document, -1 to fill, and the log of what the way there is worth."""
         n, arrays = int(features.shape[0]), unlocked_rows(features)
-        return _tiled(n, k, lambda start, stop: self._descend(arrays, start, stop, k, beam, WORTH[worth]))
+        most = self.most_documents(beam)
+        return _tiled(n, k, most, lambda start, stop: self._descend(arrays, start, stop, k, beam, WORTH[worth]))
 
     def clusters(self, features: csr_array, beam: int, worth: str) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The best leaves of every document, at most ``beam``, -1 to fill, and the logs of what the ways there are worth."""
@@ -154,7 +160,7 @@ class TreeRanker:
         def tile(start: int, stop: int) -> tuple[Any, Any]:
             return self.step(arrays, start, last, leaves[start:stop], logs[start:stop], k, WORTH[worth])
 
-        return _tiled(n, k, tile)
+        return _tiled(n, k, self.most_documents(leaves.shape[1]), tile)
 
     def given(self, features: csr_array, labels: csr_array, worth: str, first: NDArray[np.float32] | None = None) -> csr_array:
         """The log of P(label | x) of just these labels, whether a beam would reach them or not.
@@ -177,12 +183,12 @@ class TreeRanker:
         """One depth further for nodes that are given."""
         values, n = np.empty(level.nnz, dtype=np.float32), int(level.shape[0])
         wanted_starts, wanted, _ = unlocked_rows(level)
-        known, starts, size = unlocked_rows(above), self.tree.starts[depth], _tile_size(n)
+        known, starts, size = unlocked_rows(above), self.tree.starts[depth], tile_size(n)
 
         def tile(start: int) -> None:
             given_step(
                 *arrays, start, min(start + size, n), *known, wanted_starts, wanted, starts, *self.chunks[depth].arrays, kind,
-                SCRATCH.get(self.n_features), values,
+                SCRATCH.get(self.n_features), SCRATCH.room, self._margins(depth, 1), values,
             )  # fmt: skip
 
         for _ in in_threads(tile, range(0, n, size)):
@@ -198,14 +204,34 @@ class TreeRanker:
 
     def step(self, arrays: Any, start: int, depth: int, nodes: Any, scores: Any, wanted: int, kind: int) -> tuple[Any, Any]:
         """One depth further: the ``wanted`` best children of the nodes that documents start, start + 1, ... have reached."""
-        starts = self.tree.starts[depth]
-        last = depth + 1 == len(self.tree.starts)
-        names = self.tree.order if last else np.arange(starts[-1], dtype=np.int32)
+        starts, names = self.tree.starts[depth], self._names[depth]
         found = np.empty((len(nodes), wanted), dtype=np.int32)
         values = np.empty((len(nodes), wanted), dtype=np.float32)
-        place = SCRATCH.get(self.n_features)
-        beam_step(*arrays, start, nodes, scores, starts, *self.chunks[depth].arrays, kind, names, place, found, values)
+        place, margins = SCRATCH.get(self.n_features), self._margins(depth, nodes.size)
+        beam_step(
+            *arrays, start, nodes, scores, starts, *self.chunks[depth].arrays, kind, names, place, SCRATCH.room, margins, found,
+            values,
+        )  # fmt: skip
         return found, values
+
+    def most_documents(self, beam: int) -> int:
+        """How many documents may go down the tree together, by the room that their margins take."""
+        widest = max(self._widths[0], beam * max(self._widths[1:], default=0))
+        return min(TILE, max(1, _MARGINS // max(widest, 1)))
+
+    def _margins(self, depth: int, count: int) -> NDArray[np.float32]:
+        """Room for the margins of so many nodes; numpy asks the system for large pages, compiled code does not."""
+        return np.empty((count, self._widths[depth]), dtype=np.float32)
+
+    @cached_property
+    def _widths(self) -> list[int]:
+        """For every depth the most children that a node has, rounded up to whole vectors."""
+        return [-(-int(np.diff(starts).max(initial=0)) // WIDTH) * WIDTH for starts in self.tree.starts]
+
+    @cached_property
+    def _names(self) -> list[NDArray[np.int32]]:
+        """For every depth what the children are called: inner nodes by their numbers."""
+        return [*(np.arange(starts[-1], dtype=np.int32) for starts in self.tree.starts[:-1]), self.tree.order]
 
 
 @dataclass(frozen=True)
@@ -230,7 +256,7 @@ class Forest:
             mean_of_searches(labels[start:stop], logs[start:stop], len(parts), found, values)
             return found, values
 
-        return _tiled(len(labels), k, tile)
+        return _tiled(len(labels), k, TILE, tile)
 
     def given(self, features: csr_array, labels: csr_array, worth: str) -> csr_array:
         """The logs of the probabilities of just these labels, by the mean over all trees."""

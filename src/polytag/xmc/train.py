@@ -22,7 +22,7 @@ from polytag.linear.svm import Problem
 from polytag.metrics_ranking import propensities
 from polytag.xmc.index import LabelTree
 from polytag.xmc.kernels import by_feature, solve_children, train_node
-from polytag.xmc.rank import SCRATCH, TILE, WORTH, Chunks, TreeRanker
+from polytag.xmc.rank import SCRATCH, WORTH, Chunks, TreeRanker, tile_size
 from polytag.xmc.views import unlocked_rows
 
 NEGATIVES = ("teacher", "matcher")
@@ -87,12 +87,13 @@ class TreeTraining:
     def _onward(self, ranker: TreeRanker, depth: int, nodes: Any, scores: Any) -> tuple[Any, Any]:
         """Where the beam of every training document gets to."""
         beam, kind = self.settings.beam, WORTH[self.settings.worth]
+        size = tile_size(len(nodes), ranker.most_documents(beam))
 
         def tile(start: int) -> tuple[Any, Any]:
-            stop = start + TILE
+            stop = start + size
             return ranker.step(self.arrays, start, depth, nodes[start:stop], scores[start:stop], beam, kind)
 
-        parts = list(in_threads(tile, range(0, len(nodes), TILE)))
+        parts = list(in_threads(tile, range(0, len(nodes), size)))
         return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
 
     def _documents(self, depth: int, reached: NDArray[np.int32] | None) -> tuple[NDArray[Any], NDArray[Any]]:
