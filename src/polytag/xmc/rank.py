@@ -119,6 +119,9 @@ def _tiled(
     n: int, k: int, most: int, find: Callable[[int, int], tuple[Any, Any]]
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Names and values (documents, k) by ``find(start, stop)``, a tile of at most so many documents at a time in every thread."""
+    if n == 1:  # asking for threads takes as long as a step down the tree
+        found: tuple[NDArray[np.int32], NDArray[np.float32]] = find(0, 1)
+        return found
     labels, values = np.empty((n, k), dtype=np.int32), np.empty((n, k), dtype=np.float32)
     size = tile_size(n, most)
 
@@ -216,8 +219,8 @@ class TreeRanker:
 
     def most_documents(self, beam: int) -> int:
         """How many documents may go down the tree together, by the room that their margins take."""
-        widest = max(self._widths[0], beam * max(self._widths[1:], default=0))
-        return min(TILE, max(1, _MARGINS // max(widest, 1)))
+        first, widest = self._widest
+        return min(TILE, max(1, _MARGINS // max(first, beam * widest, 1)))
 
     def _margins(self, depth: int, count: int) -> NDArray[np.float32]:
         """Room for the margins of so many nodes; numpy asks the system for large pages, compiled code does not."""
@@ -227,6 +230,11 @@ class TreeRanker:
     def _widths(self) -> list[int]:
         """For every depth the most children that a node has, rounded up to whole vectors."""
         return [-(-int(np.diff(starts).max(initial=0)) // WIDTH) * WIDTH for starts in self.tree.starts]
+
+    @cached_property
+    def _widest(self) -> tuple[int, int]:
+        """The width at the root and the largest below it."""
+        return self._widths[0], max(self._widths[1:], default=0)
 
     @cached_property
     def _names(self) -> list[NDArray[np.int32]]:

@@ -49,17 +49,17 @@ def _to_orders(margins: Any, row: int, width: int, above: Any, kind: int, orders
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _limit(orders: Any, size: int, wanted: int) -> Any:
-    """A limit that just ``wanted`` orders reach, or more where some are equal; all reach it where there are fewer."""
-    low, high = np.int64(_NOTHING) + 1, np.int64(2**31)  # low is always reached by too many, high by too few
+    """A limit that ``wanted`` orders reach, and few more unless they are equal; all reach it where there are fewer."""
+    low, high = np.int64(_NOTHING) + 1, np.int64(2**31)  # low is always reached by enough, high by too few
     if count_from(orders, size, low) <= wanted:
         return np.int32(low)
     while high - low > 1:
         middle = (low + high) >> 1
         count = count_from(orders, size, np.int32(middle))
-        if count == wanted:
-            return np.int32(middle)
-        if count > wanted:
+        if count >= wanted:
             low = middle
+            if count <= wanted + (wanted >> 2) + 4:  # sorting some more is cheaper than counting again
+                break
         else:
             high = middle
     return np.int32(low)
