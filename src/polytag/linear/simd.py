@@ -140,3 +140,22 @@ def add_rows(typingctx: Any, out: Any, at: Any, block: Any, rows: Any, values: A
         return context.get_dummy_value()
 
     return types.void(out, types.int64, block, rows, values, types.int64), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def expect_row(typingctx: Any, out: Any, at: Any) -> Any:
+    """Tell the processor that out[at, :] will be written soon, so that it need not wait for the memory then."""
+    assert out.dtype == types.float32 and out.layout == "C" and out.ndim == 2
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = context.make_array(out)(context, builder, args[0])
+        width, word, byte = cgutils.unpack_tuple(builder, array.shape)[1], ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        row = builder.gep(array.data, [builder.mul(args[1], width)])
+        write, near, data = (ir.Constant(word, number) for number in (1, 3, 1))
+        with cgutils.for_range_slice(builder, ir.Constant(_LONG, 0), width, ir.Constant(_LONG, WIDTH), _LONG) as (column, _):
+            builder.call(prefetch, [builder.bitcast(builder.gep(row, [column]), byte), write, near, data])
+        return context.get_dummy_value()
+
+    return types.void(out, types.int64), code

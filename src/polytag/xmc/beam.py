@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from polytag.linear.simd import add_rows
+from polytag.linear.simd import add_rows, expect_row
 from polytag.xmc.half import as_single
 from polytag.xmc.select import choose, log_score
 
@@ -168,6 +168,8 @@ def beam_step(
         placed = place_rows(node, words, row_starts, rows, place)
         used = 0
         for p in range(at, stop):
+            if p + 1 < stop:
+                expect_row(margins, order[p + 1])
             used = _node_margins(
                 indptr, indices, data, begin + order[p] // beam, node, child_starts, row_starts, entry_starts, rows, starts,
                 children, weights, bias, place, placed, wide, used, slots, factors, margins, order[p],
