@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.svm import LinearSVC
 
-from polytag.linear.parallel import thread_count
+from polytag.linear.parallel import thread_count, tile_size
 from polytag.linear.svm import Problem
 from polytag.xmc import rank
 from polytag.xmc.index import LabelTree, build_tree, instance_vectors, label_vectors
@@ -357,7 +357,7 @@ def test_weights_of_positives_pull_a_label_up() -> None:
 
 @given(st.integers(0, 10_000), st.integers(1, 5_000))
 def test_every_thread_gets_as_many_tiles_of_documents_as_the_others(n: int, most: int) -> None:
-    size, threads = rank.tile_size(n, most), thread_count()
+    size, threads = tile_size(n, most), thread_count()
     tiles = -(-n // size)
     assert 1 <= size <= most
     assert tiles == n if n < threads else tiles <= threads * -(-n // (most * threads))

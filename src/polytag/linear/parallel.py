@@ -19,6 +19,13 @@ def thread_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def tile_size(n: int, most: int) -> int:
+    """At most so many documents, and as many tiles for every thread, so that none waits for another's last one."""
+    threads = thread_count()
+    rounds = -(-n // (most * threads))
+    return max(1, -(-n // (max(rounds, 1) * threads)))
+
+
 def in_threads(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
     """Apply work that releases the interpreter lock to every piece, a free thread taking the next; results keep the order."""
     pieces = list(pieces)

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, hstack
 
 from polytag.linear.kernels import best_of_rows, score_blocks, score_sparse, solve_block
-from polytag.linear.parallel import in_threads
-from polytag.linear.simd import WIDTH
+from polytag.linear.parallel import in_threads, tile_size
+from polytag.linear.simd import WIDTH, aligned_zeros
 
 Rows: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 """indptr, indices and data of sparse rows, with the types the kernels are compiled for."""
 _DENSE_BYTES = 1 << 29  # weights up to this size are scored as dense blocks
-_TILE = 256  # documents scored at once by one thread
+_TILE = 256  # documents scored at once by one thread, where the margins of all of them are not kept
+_WHOLE_TILE = 2048  # the same where they are: each block of weights is then read once for more documents
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Separators:
         count = -(-n_labels // WIDTH)
         if count * WIDTH * n_features * 4 > _DENSE_BYTES:
             return None
-        dense = np.zeros((count, n_features, WIDTH), dtype=np.float32)
+        dense = aligned_zeros((count, n_features, WIDTH))
         rows = np.repeat(np.arange(n_features), np.diff(self.weights.indptr))
         dense[self.weights.indices // WIDTH, rows, self.weights.indices % WIDTH] = self.weights.data
         bias = np.zeros(count * WIDTH, dtype=np.float32)
@@ -96,11 +97,15 @@ class Separators:
     def _margins(self, documents: Rows, start: int, stop: int) -> NDArray[np.float32]:
         """Margins (documents, labels) of a few documents."""
         out = np.empty((stop - start, self.shape[1]), dtype=np.float32)
+        self._fill(documents, start, stop, out)
+        return out
+
+    def _fill(self, documents: Rows, start: int, stop: int, out: NDArray[np.float32]) -> None:
+        """Write the margins of a few documents."""
         if self.blocks is not None:
             score_blocks(*documents, start, stop, *self.blocks, out)
         else:
             score_sparse(*documents, start, stop, *self.rows, self.bias, out)
-        return out
 
     def best(self, features: csr_array, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The k best labels of every document and their margins, tile by tile, so that memory stays bounded."""
@@ -119,9 +124,15 @@ class Separators:
     def all(self, features: csr_array) -> NDArray[np.float32]:
         """The margins of every label for every document of a batch."""
         n, documents = int(features.shape[0]), rows_of(features)
+        out, size = np.empty((n, self.shape[1]), dtype=np.float32), tile_size(n, _WHOLE_TILE)
         _ = self.blocks or self.rows
-        parts = list(in_threads(lambda start: self._margins(documents, start, min(start + _TILE, n)), range(0, n, _TILE)))
-        return np.concatenate(parts) if parts else np.empty((0, self.shape[1]), dtype=np.float32)
+
+        def tile(start: int) -> None:
+            self._fill(documents, start, min(start + size, n), out[start : start + size])
+
+        for _ in in_threads(tile, range(0, n, size)):
+            pass
+        return out
 
     def state(self) -> dict[str, Any]:
         """As arrays."""

@@ -105,10 +105,11 @@ def _node_margins(
             indptr, indices, data, document, node, row_starts, entry_starts, rows, starts, children, weights, margins, at
         )  # fmt: skip
         return used
-    return _placed_margins(
+    used = _placed_margins(
         indptr, indices, data, document, node, row_starts, entry_starts, starts, children, weights, place, wide, used, slots,
         factors, margins, at,
     )  # fmt: skip
+    return used
 
 
 @njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.linear.parallel import in_threads, thread_count
-from polytag.linear.simd import WIDTH
+from polytag.linear.parallel import in_threads, tile_size
+from polytag.linear.simd import WIDTH, aligned_zeros
 from polytag.xmc.beam import ROOM, beam_step, entries_fit, given_step, mean_of_searches
 from polytag.xmc.index import LabelTree
 from polytag.xmc.views import unlocked, unlocked_rows
@@ -96,7 +96,7 @@ class Scratch(threading.local):
     def __init__(self) -> None:
         """Begin with none."""
         self.place = np.empty(0, dtype=np.int32)
-        self.room = np.empty(ROOM, dtype=np.float32)
+        self.room = aligned_zeros((ROOM,))
 
     def get(self, n_features: int) -> NDArray[np.int32]:
         """An array of -1, one for each feature."""
@@ -106,13 +106,6 @@ class Scratch(threading.local):
 
 
 SCRATCH = Scratch()
-
-
-def tile_size(n: int, most: int = TILE) -> int:
-    """At most so many documents, and as many tiles for every thread, so that none waits for another's last one."""
-    threads = thread_count()
-    rounds = -(-n // (most * threads))
-    return max(1, -(-n // (max(rounds, 1) * threads)))
 
 
 def _tiled(
@@ -186,7 +179,7 @@ class TreeRanker:
         """One depth further for nodes that are given."""
         values, n = np.empty(level.nnz, dtype=np.float32), int(level.shape[0])
         wanted_starts, wanted, _ = unlocked_rows(level)
-        known, starts, size = unlocked_rows(above), self.tree.starts[depth], tile_size(n)
+        known, starts, size = unlocked_rows(above), self.tree.starts[depth], tile_size(n, TILE)
 
         def tile(start: int) -> None:
             given_step(

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.linear.parallel import in_threads
+from polytag.linear.parallel import in_threads, tile_size
 from polytag.linear.simd import WIDTH
 from polytag.linear.svm import Problem
 from polytag.metrics_ranking import propensities
 from polytag.xmc.index import LabelTree
 from polytag.xmc.kernels import by_feature, solve_children, train_node
-from polytag.xmc.rank import SCRATCH, WORTH, Chunks, TreeRanker, tile_size
+from polytag.xmc.rank import SCRATCH, WORTH, Chunks, TreeRanker
 from polytag.xmc.views import unlocked_rows
 
 NEGATIVES = ("teacher", "matcher")
