@@ -11,7 +11,7 @@ from polytag.linear.simd import add_rows, expect_row
 from polytag.xmc.half import as_single
 from polytag.xmc.select import choose, log_score
 
-ROOM = 1 << 19  # numbers in the rows of a node that are written out at a time
+ROOM = 1 << 18  # numbers in the rows of a node that are written out at a time
 
 
 @njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]

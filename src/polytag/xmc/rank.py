@@ -25,7 +25,7 @@ from polytag.xmc.views import unlocked, unlocked_rows
 
 WORTH = {"sigmoid": 0, "l1-hinge": 1, "l2-hinge": 2, "l3-hinge": 3, "l4-hinge": 4}
 TILE = 4096  # most documents that go down the tree together in one thread
-_MARGINS = 1 << 22  # about how many margins they may have at a time
+_MARGINS = 3 << 20  # about how many margins they may have at a time
 
 
 @dataclass(frozen=True)
