@@ -44,10 +44,11 @@ class Pecos:
         return XLinearModel.train(x, y, C=chain, Cp=c, Cn=c, threads=threads)
 
     def ready(self, model: Any) -> Any:
-        """Save and load for prediction only: its faster form."""
+        """Save and load for prediction only: its faster form; trees with hashed chunks, the fastest of its three kinds."""
+        kind = {} if self.flat else {"weight_matrix_type": "HASH_CHUNKED"}
         with tempfile.TemporaryDirectory() as folder:
             model.save(folder)
-            return XLinearModel.load(folder, is_predict_only=True)
+            return XLinearModel.load(folder, is_predict_only=True, **kind)
 
     def decide(self, model: Any, x: Any, threads: int) -> sparse.csr_matrix:
         """It ranks and does not decide: margins above zero, or probabilities above one half."""
