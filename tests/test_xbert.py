@@ -129,7 +129,9 @@ def test_the_matcher_matters(fitted: Classifier, parts: tuple[Corpus, Corpus]) -
     assert precision(one, parts[1]) < good - 0.2
 
 
-@pytest.mark.parametrize("options", [{"index": "text"}, {"index": "both"}, {"loss": "squared-hinge"}, {"join": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"index": "text"}, {"index": "both"}, {"loss": "squared-hinge"}, {"join": "network"}], ids=str
+)
 def test_other_ways_to_index_match_and_rank(parts: tuple[Corpus, Corpus], options: dict[str, Any]) -> None:
     train, test = parts[0].subset(range(400)), parts[1]
     names = {f"label {j}": f"g{j // 6} topic" for j in range(48)}
@@ -231,7 +233,7 @@ def test_a_restart_repeats_no_finished_stage(
     parts: tuple[Corpus, Corpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train, valid = parts
-    options = {**FAST, "epochs": 2, "join": True, "index": "both"}
+    options = {**FAST, "epochs": 2, "join": "network", "index": "both"}
     whole = XBert(**options)
     whole.fit(train, valid, Run())
     real, calls = training.TreeTraining.leaves, []
@@ -283,8 +285,8 @@ def test_a_model_that_does_not_fit_into_memory_is_refused(parts: tuple[Corpus, C
 def test_it_cannot_go_on_and_joined_vectors_cannot_be_exported(fitted: Classifier, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="whose clusters are others"):
         XBert().start_from(fitted.model)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="join=true cannot be exported"):
-        XBert(join=True).export(tmp_path)
+    with pytest.raises(ConfigError, match="join=network cannot be exported"):
+        XBert(join="network").export(tmp_path)
 
 
 def test_a_state_that_does_not_fit_together_is_refused(fitted: Classifier) -> None:

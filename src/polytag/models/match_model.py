@@ -20,18 +20,21 @@ from polytag.errors import ConfigError
 from polytag.labels import LabelSet
 from polytag.linear.svm import Problem
 from polytag.metrics_ranking import ranking_metrics
-from polytag.models.model import HeldOut, Read, State, model_name, param
+from polytag.models.match_read import MatchRead
+from polytag.models.model import HeldOut, State, model_name, param
 from polytag.models.neural_model import NeuralModel, Reading
 from polytag.models.xlinear import tfidf_rows
 from polytag.nn.batch import Batch, Documents, TokenArrays, tokenise
 from polytag.nn.devices import autocast, pick_device, pick_precision
 from polytag.nn.embedding import read_documents
+from polytag.nn.frozen import FrozenEncoder
 from polytag.nn.losses import LOSSES
+from polytag.nn.pretrained import WORD_ENCODERS
 from polytag.nn.reading import for_reading
 from polytag.scores import Scores
 from polytag.text.prepare import prepare
 from polytag.text.tfidf import Tfidf
-from polytag.xmc.curve import STRAIGHT, curved, curved_rows, fit_curve
+from polytag.xmc.curve import STRAIGHT, curved, fit_curve
 from polytag.xmc.estimate import estimate, limit_of, require_memory
 from polytag.xmc.index import INDEXES, LabelTree, cluster_tree, instance_vectors, label_texts, label_vectors
 from polytag.xmc.match import SQUARED_HINGE, MatchNetwork, best_clusters, log_chances, match_quality, squared_hinge, text_vectors
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _PER_CLUSTER = 60  # labels of a cluster at the most, unless the number of clusters is set
+JOINS = ("frozen", "network", "none")
 _POWERS = (1.0, 0.75, 0.5, 1.5, 0.25, 0.125)
 _CELLS = 8_000_000  # documents x clusters that are scored at once
 
@@ -81,8 +85,12 @@ class MatchModel(NeuralModel):
         "whom a label is told apart from: documents of its cluster; matcher: also those wrongly sent there",
         choices=NEGATIVES,
     )
-    join: bool = param(False, "whether labels are ranked by tf-idf joined with the network's vector of the document")
-    join_weight: float = param(0.3, "length of that vector, less the mean of all, beside the words', which is 1", minimum=0)
+    join: str = param(
+        "frozen",
+        "whose vector of a document stands beside tf-idf in ranking: the encoder's as it came (frozen), the network's, or none",
+        choices=JOINS,
+    )
+    join_weight: float = param(0.5, "length of that vector, less the mean of all, beside the words', which is 1", minimum=0)
     power: float = param(0.0, "power of P(cluster | x) in equation 1; 0: chosen on held-out documents", minimum=0)
     worth: str = param("l3-hinge", "what a separator's margin is worth", choices=tuple(WORTH))
     c: float = param(0.5, "inverse regularisation strength of the separators", minimum=1e-6)
@@ -104,6 +112,7 @@ class MatchModel(NeuralModel):
     curve: list[float] = field(init=False, repr=False, default_factory=lambda: list(STRAIGHT))
     exponent: float = field(init=False, repr=False, default=1.0)
     centre: NDArray[np.float32] | None = field(init=False, repr=False, default=None)
+    origin: FrozenEncoder | None = field(init=False, repr=False, default=None)
     cluster_set: LabelSet = field(init=False, repr=False, default=LabelSet(()))
 
     # -- training --------------------------------------------------------------------------------------------------
@@ -115,6 +124,7 @@ class MatchModel(NeuralModel):
         corpus = train if valid is None else train.concat(valid)
         words = self._words(corpus, len(train), run)
         learned = csr_array(words[: len(train)])
+        self.origin = FrozenEncoder.pretrained(self.encoder) if self._joins() == "frozen" else None
         self._estimate(words, corpus.truth, run)
         tree = LabelTree.from_state(run.stage("index", partial(self._index, learned, train.truth)))
         tree = tree.by_frequency(np.bincount(train.truth.indices, minlength=len(self.labels)))
@@ -143,6 +153,7 @@ class MatchModel(NeuralModel):
         needed = estimate(
             words, truth, branching=max(2, count), max_leaf=-(-len(self.labels) // count), max_terms=self.max_terms, trees=1,
             prune=self.prune, matcher=self.beam if self.negatives == "matcher" else 0, half=self.half,
+            dense=0 if self.origin is None else self.origin.size,
         )  # fmt: skip
         run.log("estimate", needed.told())
         require_memory(needed, limit_of(self.memory))
@@ -251,18 +262,29 @@ class MatchModel(NeuralModel):
         device = pick_device(self.device)
         self.network.to(device)
         data = Documents(tokenise(self.tokens, prepared, run), self._layout(), device, multiple=self.pad_multiple)
-        network: Any = for_reading(self.network.eval()) if self.join else self._reader(device)
+        joins, origin = self._joins(), None if self.origin is None else self.origin.to(device)
+        network: Any = for_reading(self.network.eval()) if joins == "network" else self._reader(device)
         with torch.inference_mode(), autocast(device, pick_precision(self.precision, device)):
             for rows, batch in read_documents(data, self._rows_at_once()):
-                vectors = network.document(batch.ids, batch.mask) if self.join else None
+                vectors = network.document(batch.ids, batch.mask) if joins == "network" else None
                 logits = network(batch.ids, batch.mask) if vectors is None else network.output(vectors)
                 found = log_chances(logits, self.loss).cpu().numpy()
+                vectors = vectors if origin is None else origin.vectors(batch.ids, batch.mask)
                 yield rows, found, None if vectors is None else _unit(vectors)
+
+    def _joins(self) -> str:
+        """What is joined: an encoder over words, which knows nothing before it is trained, has no frozen vectors."""
+        return "none" if self.join == "frozen" and self.encoder in WORD_ENCODERS else self.join
+
+    def _vector_size(self) -> int:
+        """How long the vectors of documents are that are joined; 0 for none."""
+        assert isinstance(self.network, MatchNetwork)
+        return self.origin.size if self.origin is not None else self.network.size if self._joins() == "network" else 0
 
     def _no_vectors(self, n: int) -> NDArray[np.float32] | None:
         """Room for the vectors of documents, if they are needed."""
-        assert isinstance(self.network, MatchNetwork)
-        return np.empty((n, self.network.size), dtype=np.float32) if self.join else None
+        size = self._vector_size()
+        return np.empty((n, size), dtype=np.float32) if size else None
 
     def _joined(self, words: csr_array, vectors: NDArray[np.float32] | None) -> csr_array:
         """Rows to rank by: the words, then what tells a document's vector from the others'."""
@@ -314,9 +336,11 @@ class MatchModel(NeuralModel):
         raise ConfigError(f"{model_name(self)!r} cannot go on from an earlier run, whose clusters are others; train it again")
 
     def export(self, artefact: Path, *, int8: bool = False) -> Path:
-        """Write the network as ONNX beside the artefact; it gives no vectors to join."""
-        if self.join:
-            raise ConfigError("a model with join=true cannot be exported: the exported network gives no vectors; train without")
+        """Write the network as ONNX beside the artefact; it gives no vectors of its own to join."""
+        if self._joins() == "network":
+            raise ConfigError(
+                "a model with join=network cannot be exported: the exported network gives no vectors; train with join=frozen"
+            )
         return super().export(artefact, int8=int8)
 
     def state(self) -> State:
@@ -324,7 +348,9 @@ class MatchModel(NeuralModel):
         self.require_fitted()
         assert self.ranker is not None
         own = {"tree": self.ranker.tree.state(), "chunks": self.ranker.chunks[1].state(), "curve": self.curve}
-        return {**super().state(), "tfidf": self.tfidf.state(), **own, "exponent": self.exponent, "centre": self.centre}
+        origin = None if self.origin is None else self.origin.state()
+        joined = {"exponent": self.exponent, "centre": self.centre, "origin": origin}
+        return {**super().state(), "tfidf": self.tfidf.state(), **own, **joined}
 
     def restore(self, state: State) -> None:
         """Build everything again; compiled code trusts that the parts fit together."""
@@ -337,41 +363,18 @@ class MatchModel(NeuralModel):
         self.tfidf.restore(state["tfidf"])
         if len(self.tfidf.keys) != len(self.tfidf.idf):
             raise ValueError("its vocabulary is damaged")
-        assert isinstance(self.network, MatchNetwork)
-        self.centre = np.array(state["centre"], dtype=np.float32) if self.join else None
-        if self.centre is not None and self.centre.shape != (self.network.size,):
+        self.origin = FrozenEncoder.from_state(state["origin"]) if self._joins() == "frozen" else None
+        size = self._vector_size()
+        self.centre = np.array(state["centre"], dtype=np.float32) if size else None
+        if self.centre is not None and self.centre.shape != (size,):
             raise ValueError("its vectors have another size than their mean")
-        n_features = len(self.tfidf.keys) + (self.network.size if self.join else 0)
+        n_features = len(self.tfidf.keys) + size
         chunks.check(tree.starts[1], n_features)
         self.ranker = TreeRanker(tree, [Chunks.none(len(self.cluster_set)), chunks], n_features)
         self.curve, self.exponent = [float(state["curve"][0]), float(state["curve"][1])], float(state["exponent"])
 
     def _vocabulary(self) -> Tfidf:
         return Tfidf(self.ngrams, self.min_df, self.max_features, self.lowercase, self.sublinear)
-
-
-class MatchRead(Read):
-    """Texts that the network has read: weighed log P(cluster | x) of all clusters, and rows to rank by."""
-
-    def __init__(self, model: MatchModel, texts: Sequence[str], logs: NDArray[np.float32], rows: csr_array) -> None:
-        """Take what was read."""
-        super().__init__(model, texts)
-        self.matcher, self.logs, self.rows = model, logs, rows
-
-    def best(self, k: int | None = None) -> Scores:
-        """Probabilities of the best labels in the clusters that were found (equation 1), ``candidates`` at most."""
-        model, names = self.matcher, self.matcher.labels.names
-        assert model.ranker is not None
-        most = model.scored_labels()
-        clusters, logs = best_clusters(self.logs, min(model.beam, self.logs.shape[1]))
-        found = model.ranker.best_below(self.rows, clusters, logs, most if k is None else min(k, most), model.worth)
-        return curved(*found, model.curve, names)
-
-    def given(self, labels: csr_array) -> Scores:
-        """Probabilities of just these labels, whether their clusters are among the best or not."""
-        model = self.matcher
-        assert model.ranker is not None
-        return curved_rows(model.ranker.given(self.rows, labels, model.worth, self.logs), model.curve, model.labels.names)
 
 
 def _precision(labels: NDArray[np.int32], logs: NDArray[np.float32], truth: csr_array, names: Sequence[str]) -> float:

@@ -20,3 +20,8 @@ class XBert(MatchModel):
 
     def _network(self, n_labels: int) -> nn.Module:
         return BertMatch(self._encoder(), n_labels, self.pooling, self.dropout)
+
+    def _joins(self) -> str:
+        """An encoder that is not trained is the frozen one: its vectors need no second reading."""
+        found = super()._joins()
+        return "network" if found == "frozen" and self.frozen_layers < 0 and self.pooling == "mean" else found

@@ -38,23 +38,26 @@ class Estimate:
 
 def estimate(
     features: csr_array, truth: csr_array, *, branching: int, max_leaf: int, max_terms: int, trees: int, prune: float,
-    matcher: int, half: bool,
+    matcher: int, half: bool, dense: int = 0,
 ) -> Estimate:  # fmt: skip
-    """Estimate a training from the sizes of the data; ``matcher`` is the beam if it adds negatives, else 0."""
+    """Estimate a training from the sizes of the data; ``matcher`` is the beam if it adds negatives, else 0.
+
+    ``dense`` numbers stand beside the words of every document: small weights, of which pruning may leave all.
+    """
     n, n_features = (int(size) for size in features.shape)
     n_labels, pairs = int(truth.shape[1]), int(truth.nnz)
     words = features.nnz / max(n, 1)
     levels = tree_shape(n_labels, branching, max_leaf)
     threads = thread_count()
-    kept = (_KEPT if prune >= 0.05 else _KEPT_UNPRUNED) * pairs * words
+    kept = (_KEPT if prune >= 0.05 else _KEPT_UNPRUNED) * pairs * words + float(n_labels) * dense
     model = kept * ((2 if half else 4) + 2 + 5.5) + 8.0 * n_labels
     vectors = min(pairs * words, float(n_labels) * (max_terms or n_features)) * 8
-    rows = features.nnz * 8.0 + n * 12.0
+    rows = features.nnz * 8.0 + n * (12.0 + 20.0 * dense)  # with the vectors, before and after they are joined
     sent = (pairs + n * matcher) * 24.0
     work = threads * (n * WIDTH * 8.0 + n_features * (WIDTH * 4.0 + 16) + (rows if levels else 0.0))
     memory = rows + trees * model + max(2 * vectors, model + sent * (len(levels) + 1) + work)
     blocks = sum(-(-branching // WIDTH) for _ in levels) + -(-min(max_leaf, n_labels) // WIDTH)
-    units = words * (2.0 * n + (pairs + n * matcher) * blocks)
+    units = (words + dense) * (2.0 * n + (pairs + n * matcher) * blocks)
     seconds = trees * (_SECONDS * units + 2e-8 * vectors) / threads
     return Estimate(memory, model * trees, seconds)
 

@@ -1,0 +1,124 @@
+"""What xbert joins to tf-idf: the vectors of the encoder as it came, however far training moves the network's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from transformers import AutoModel, AutoTokenizer
+
+from polytag.errors import ArtefactError
+from polytag.models.match_model import MatchModel
+from polytag.models.xbert import XBert
+from polytag.nn.frozen import FrozenEncoder
+from polytag.run import Run
+from polytag.xmc.estimate import estimate
+from toys import tiny_bert, toy_corpus
+
+QUICK: dict[str, Any] = {
+    "epochs": 3, "batch_size": 16, "encoder_rate": 3e-3, "head_rate": 1e-2, "device": "cpu", "precision": "fp32", "clusters": 3,
+}  # fmt: skip
+TRAIN, TEST = toy_corpus(200), toy_corpus(40, 1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_bert(tmp_path_factory.mktemp("bert"))
+
+
+def fitted(folder: Path, **options: Any) -> XBert:
+    model = XBert(**{**QUICK, "encoder": str(folder), **options})
+    model.fit(TRAIN, None, Run())
+    return model
+
+
+def as_it_came(folder: Path, texts: list[str]) -> NDArray[np.float32]:
+    """The mean of the states of every text by transformers alone, of length one."""
+    tokeniser, network = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    found = []
+    for text in texts:
+        with torch.no_grad():
+            states = network(**tokeniser(text, return_tensors="pt")).last_hidden_state[0]
+        found.append(states.mean(dim=0).numpy())
+    return np.array(found) / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+def vectors_of(model: MatchModel, texts: list[str]) -> NDArray[np.float32]:
+    """What is joined to the words of every text."""
+    joined: NDArray[np.float32] = model.read(texts).rows[:, len(model.tfidf.keys) :].toarray()
+    return joined
+
+
+def expected(model: MatchModel, raw: NDArray[np.float32]) -> NDArray[np.float32]:
+    own = raw - model.centre
+    return np.asarray(model.join_weight * own / np.linalg.norm(own, axis=1, keepdims=True))
+
+
+def test_training_moves_the_network_but_not_what_is_joined(folder: Path) -> None:
+    frozen, own = fitted(folder), fitted(folder, join="network")
+    raw = as_it_came(folder, TEST.texts)
+    np.testing.assert_allclose(vectors_of(frozen, TEST.texts), expected(frozen, raw), atol=5e-3 * frozen.join_weight)
+    assert np.abs(vectors_of(own, TEST.texts) - expected(own, raw)).max() > 0.05, "the trained network's vectors are others"
+    assert frozen.network is not None and own.network is not None
+    assert torch.equal(frozen.network.output.weight, own.network.output.weight), "the matcher is trained in the same way"  # type: ignore[union-attr, arg-type]
+
+
+def test_it_is_kept_with_the_model(folder: Path) -> None:
+    model = fitted(folder)
+    state = model.state()
+    assert {np.asarray(a).dtype for a in state["origin"]["weights"].values()} == {np.dtype(np.float16)}
+    again = XBert.from_state(model.options(), model.labels, state)
+    assert np.array_equal(again.score(TEST.texts).matrix.data, model.score(TEST.texts).matrix.data)
+    less = dict(list(state["origin"]["weights"].items())[1:])
+    with pytest.raises(ArtefactError, match="do not belong"):
+        XBert.from_state(model.options(), model.labels, {**state, "origin": {**state["origin"], "weights": less}})
+
+
+def test_an_encoder_that_is_not_trained_is_read_once(folder: Path) -> None:
+    model = fitted(folder, frozen_layers=-1)
+    assert model.origin is None
+    np.testing.assert_allclose(vectors_of(model, TEST.texts), expected(model, as_it_came(folder, TEST.texts)), atol=1e-4)
+    assert fitted(folder, frozen_layers=-1, pooling="cls", epochs=1).origin is not None, "its own vectors are not the mean"
+
+
+@pytest.mark.parametrize("options", [{"encoder": "words"}, {"join": "none"}], ids=str)
+def test_where_nothing_is_joined_there_are_words_alone(folder: Path, options: dict[str, Any]) -> None:
+    model = fitted(folder, **options, epochs=1)
+    assert model.origin is None and model.centre is None and model.ranker is not None
+    assert model.ranker.n_features == len(model.tfidf.keys) == model.read(TEST.texts).rows.shape[1]
+
+
+def test_a_network_can_be_exported_beside_frozen_vectors(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    from polytag.classifier import Classifier
+
+    classifier = Classifier("xbert", {**QUICK, "encoder": str(folder), "epochs": 1}).fit(TRAIN, TEST)
+    classifier.save(tmp_path / "run")
+    before = classifier.scores(TEST.texts).matrix.toarray()
+    loaded = Classifier.load(tmp_path / "run")
+    loaded.model.export(tmp_path / "run" / "model")
+    assert loaded.model.use_export(tmp_path / "run" / "model")
+    np.testing.assert_allclose(loaded.scores(TEST.texts).matrix.toarray(), before, atol=1e-3)
+
+
+def test_vectors_depend_on_no_padding(folder: Path) -> None:
+    frozen = FrozenEncoder.pretrained(str(folder))
+    ids, mask = torch.tensor([[2, 7, 8, 3, 0, 0]]), torch.tensor([[True] * 4 + [False] * 2])
+    with torch.inference_mode():
+        short, long = frozen.vectors(ids[:, :4], mask[:, :4]), frozen.vectors(ids, mask)
+    assert torch.allclose(short, long, atol=1e-5) and frozen.size == 32
+    assert not any(parameter.requires_grad for parameter in frozen.encoder.parameters())
+
+
+def test_the_estimate_counts_joined_vectors() -> None:
+    from polytag.text.tfidf import Tfidf
+
+    rows = Tfidf().fit(TRAIN.texts).transform(TRAIN.texts)
+    sizes: dict[str, Any] = {"branching": 4, "max_leaf": 4, "max_terms": 0, "trees": 1, "prune": 0.1, "matcher": 0, "half": True}
+    without, joined = (estimate(rows, TRAIN.truth, **sizes, dense=dense) for dense in (0, 384))
+    assert joined.memory - without.memory > len(TRAIN) * 384 * 8 and joined.model > without.model
+    assert joined.seconds > without.seconds
