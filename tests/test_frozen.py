@@ -11,9 +11,12 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModel, AutoTokenizer
 
-from polytag.errors import ArtefactError
+from polytag.corpus import Corpus
+from polytag.errors import ArtefactError, ConfigError
+from polytag.metrics_ranking import ranking_metrics
 from polytag.models.match_model import MatchModel
 from polytag.models.xbert import XBert
+from polytag.models.xlinear import XLinear
 from polytag.nn.frozen import FrozenEncoder
 from polytag.run import Run
 from polytag.xmc.estimate import estimate
@@ -122,3 +125,49 @@ def test_the_estimate_counts_joined_vectors() -> None:
     without, joined = (estimate(rows, TRAIN.truth, **sizes, dense=dense) for dense in (0, 384))
     assert joined.memory - without.memory > len(TRAIN) * 384 * 8 and joined.model > without.model
     assert joined.seconds > without.seconds
+
+
+# -- the same vectors without a network that is trained ----------------------------------------------------------------
+
+
+def test_a_tree_over_words_and_vectors(folder: Path) -> None:
+    model = XLinear(encoder=str(folder), max_leaf=3, branching=2, refit=False)
+    held = model.fit(TRAIN, TEST, Run())
+    assert held is not None and model.forest is not None and model.centre is not None
+    words = len(model.tfidf.keys)
+    assert model.forest.rankers[0].n_features == words + 32
+    rows = model.rows(TEST.texts)
+    np.testing.assert_array_equal(rows[:, :words].toarray(), model.tfidf.transform(TEST.texts).toarray())
+    raw = as_it_came(folder, TEST.texts)
+    np.testing.assert_allclose(model.centre, as_it_came(folder, TRAIN.texts).mean(axis=0), atol=2e-3)
+    own = (raw - model.centre) / np.linalg.norm(raw - model.centre, axis=1, keepdims=True)
+    np.testing.assert_allclose(rows[:, words:].toarray(), model.join_weight * own, atol=5e-3)
+    again = XLinear.from_state(model.options(), model.labels, model.state())
+    assert np.array_equal(again.score(TEST.texts).matrix.data, model.score(TEST.texts).matrix.data)
+    np.testing.assert_allclose(again.score(TEST.texts).matrix.toarray(), held.scores.matrix.toarray(), atol=1e-5)
+
+
+def test_labels_that_only_vectors_can_tell_apart(tmp_path: Path) -> None:
+    """Documents of words that are in no other document: tf-idf knows none of them, an encoder knows how they begin."""
+    rng = np.random.default_rng(0)
+    kinds = ["upper", "lower"] * 150
+    texts = [f"the {kind}{''.join(rng.choice(list('bcdfg'), 8))}" for kind in kinds]
+    folder = tiny_bert(tmp_path / "bert", texts=[*texts, *kinds * 5])
+    train, test = (Corpus.of(texts[part], [[kind] for kind in kinds[part]]) for part in (slice(200), slice(200, None)))
+    plain, joined = XLinear(refit=False), XLinear(refit=False, encoder=str(folder), join_weight=1.0)
+    for model in (plain, joined):
+        model.fit(train, test, Run())
+    exact = [ranking_metrics(test.truth, model.score(test.texts))["p@1"] for model in (plain, joined)]
+    assert exact[0] < 0.6 and exact[1] > 0.75
+
+
+def test_an_encoder_over_words_is_refused_by_a_tree() -> None:
+    with pytest.raises(ConfigError, match="knows nothing before it is trained"):
+        XLinear(encoder="words").fit(TRAIN, TEST, Run())
+
+
+def test_a_mean_of_another_size_is_refused(folder: Path) -> None:
+    model = XLinear(encoder=str(folder), refit=False)
+    model.fit(TRAIN, TEST, Run())
+    with pytest.raises(ValueError, match="another size"):
+        XLinear.from_state(model.options(), model.labels, {**model.state(), "centre": np.zeros(3, np.float32)})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from polytag.errors import ConfigError
@@ -37,6 +37,7 @@ from polytag.text.tfidf import Tfidf
 from polytag.xmc.curve import STRAIGHT, curved, fit_curve
 from polytag.xmc.estimate import estimate, limit_of, require_memory
 from polytag.xmc.index import INDEXES, LabelTree, cluster_tree, instance_vectors, label_texts, label_vectors
+from polytag.xmc.join import joined_rows
 from polytag.xmc.match import SQUARED_HINGE, MatchNetwork, best_clusters, log_chances, match_quality, squared_hinge, text_vectors
 from polytag.xmc.rank import WORTH, Chunks, TreeRanker
 from polytag.xmc.train import NEGATIVES, Ranking, TreeTraining, positive_weights
@@ -93,10 +94,10 @@ class MatchModel(NeuralModel):
     join_weight: float = param(0.5, "length of that vector, less the mean of all, beside the words', which is 1", minimum=0)
     power: float = param(0.0, "power of P(cluster | x) in equation 1; 0: chosen on held-out documents", minimum=0)
     worth: str = param("l3-hinge", "what a separator's margin is worth", choices=tuple(WORTH))
-    c: float = param(0.5, "inverse regularisation strength of the separators", minimum=1e-6)
+    c: float = param(0.3, "inverse regularisation strength of the separators", minimum=1e-6)
     balance: float = param(0.1, "weight of a label's positives: (documents / positives) to this power", minimum=0, maximum=1)
     propensity: bool = param(False, "weigh positives by the inverse propensity of their label, which favours rare labels")
-    prune: float = param(0.1, "separators' weights smaller than this are dropped", minimum=0)
+    prune: float = param(0.03, "separators' weights smaller than this are dropped", minimum=0)
     half: bool = param(True, "whether separators' weights are kept in half precision")
     tolerance: float = param(0.3, "largest violation at which the solver of the separators stops", minimum=1e-6)
     max_terms: int = param(500, "words that stand for a label in the index; 0 for all", minimum=0)
@@ -291,9 +292,7 @@ class MatchModel(NeuralModel):
         if vectors is None:
             return words
         assert self.centre is not None
-        own = vectors - self.centre
-        own *= self.join_weight / np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-12)
-        return csr_array(hstack([words, csr_array(own)], format="csr"))
+        return joined_rows(words, vectors, self.centre, self.join_weight)
 
     # -- scoring ---------------------------------------------------------------------------------------------------
 

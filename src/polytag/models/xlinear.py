@@ -20,6 +20,7 @@ from polytag.text.tfidf import Tfidf
 from polytag.xmc.curve import STRAIGHT, curved, curved_rows, fit_curve
 from polytag.xmc.estimate import estimate, limit_of, require_memory
 from polytag.xmc.index import INDEXES, LabelTree, build_tree, instance_vectors, label_texts, label_vectors
+from polytag.xmc.join import TextVectors, joined_rows
 from polytag.xmc.rank import WORTH, Chunks, Forest
 from polytag.xmc.train import NEGATIVES, Ranking, TreeTraining, positive_weights
 
@@ -38,6 +39,9 @@ class XLinear(Model):
     c: float = param(0.5, "inverse regularisation strength", minimum=1e-6)
     trees: int = param(1, "trees, each from another seed; their probabilities are averaged", minimum=1, maximum=64)
     index: str = param("pifa", "what stands for a label: its text, its documents' words (pifa), or both", choices=INDEXES)
+    encoder: str = param("", "encoder whose vectors of documents stand beside tf-idf, as minilm: needs torch; empty for none")
+    join_weight: float = param(0.5, "length of such a vector, less the mean of all, beside the words', which is 1", minimum=0)
+    max_length: int = param(256, "most tokens that the encoder reads", minimum=4)
     label_encoder: str = param("minilm", "encoder of the labels' texts, if they are read: needs torch")
     branching: int = param(64, "children of an inner node of the tree", minimum=2, maximum=1024)
     max_leaf: int = param(100, "most labels that share a leaf", minimum=2, maximum=10_000)
@@ -71,6 +75,8 @@ class XLinear(Model):
     sublinear: bool = param(True, "whether a word's count enters as 1 + log(count)")
     tfidf: Tfidf = field(init=False, repr=False, default_factory=Tfidf)
     forest: Forest | None = field(init=False, repr=False, default=None)
+    vectors: TextVectors | None = field(init=False, repr=False, default=None)
+    centre: NDArray[np.float32] | None = field(init=False, repr=False, default=None)
     curve: list[float] = field(init=False, repr=False, default_factory=lambda: list(STRAIGHT))
 
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
@@ -103,13 +109,33 @@ class XLinear(Model):
         texts = prepare(corpus.texts, self.preprocess, self.max_words)
         learned = texts if self.refit or len(seen) == len(texts) else [texts[i] for i in seen]
         self.tfidf = self._vocabulary()
-        return Problem(tfidf_rows(self.tfidf, texts, learned, run), corpus.truth)
+        rows = tfidf_rows(self.tfidf, texts, learned, run)
+        self.vectors = self.centre = None
+        if self.encoder:
+            from polytag.nn.frozen import DocumentVectors
+
+            made = self.vectors = DocumentVectors.pretrained(self.encoder, self.max_length)
+            state = run.stage("vectors", lambda: {"vectors": made.of(texts, "auto", "auto", run)})
+            found = np.asarray(state["vectors"])
+            self.centre = found[seen].mean(axis=0)
+            rows = joined_rows(rows, found, self.centre, self.join_weight)
+        return Problem(rows, corpus.truth)
+
+    def rows(self, texts: Sequence[str]) -> csr_array:
+        """What goes down the trees: the words, and beside them a vector if there is an encoder."""
+        texts = prepare(texts, self.preprocess, self.max_words)
+        words = self.tfidf.transform(texts)
+        if self.vectors is None:
+            return words
+        assert self.centre is not None
+        return joined_rows(words, self.vectors.of(texts, "auto", "auto"), self.centre, self.join_weight)
 
     def _estimate(self, problem: Problem, run: Run) -> None:
         """Say what training will take, and refuse what does not fit."""
         needed = estimate(
-            problem.features, problem.truth, branching=self.branching, max_leaf=self.max_leaf, max_terms=self.max_terms,
+            self._words(problem), problem.truth, branching=self.branching, max_leaf=self.max_leaf, max_terms=self.max_terms,
             trees=self.trees, prune=self.prune, matcher=self.beam if self.negatives == "matcher" else 0, half=self.half,
+            dense=0 if self.vectors is None else self.vectors.size,
         )  # fmt: skip
         run.log("estimate", needed.told())
         log.info(
@@ -134,12 +160,16 @@ class XLinear(Model):
         """The tree of the labels; only their texts need an encoder, and so torch."""
         sparse = dense = None
         if self.index != "text":
-            sparse = instance_vectors(problem.features, problem.truth, self.max_terms)
+            sparse = instance_vectors(self._words(problem), problem.truth, self.max_terms)
         if self.index != "pifa":
             from polytag.xmc.match import text_vectors
 
             dense = text_vectors(self.label_encoder, label_texts(self.labels), "", self.seed, "auto", "auto")
         return build_tree(label_vectors(sparse, dense), self.branching, self.max_leaf, self.seed + 1000 * number).state()
+
+    def _words(self, problem: Problem) -> csr_array:
+        """The features without the vectors that stand beside them."""
+        return problem.features if self.vectors is None else csr_array(problem.features[:, : len(self.tfidf.keys)])
 
     def _ranking(self) -> Ranking:
         return Ranking(
@@ -193,7 +223,8 @@ class XLinear(Model):
         """Vocabulary, trees and weights."""
         self.require_fitted()
         assert self.forest is not None
-        return {"tfidf": self.tfidf.state(), "forest": self.forest.state(), "curve": self.curve}
+        joined = {} if self.vectors is None else {"vectors": self.vectors.state(), "centre": self.centre}
+        return {"tfidf": self.tfidf.state(), "forest": self.forest.state(), "curve": self.curve, **joined}
 
     def restore(self, state: State) -> None:
         """Take back vocabulary, trees and weights, which stay mapped from the disk."""
@@ -201,8 +232,17 @@ class XLinear(Model):
         self.tfidf.restore(state["tfidf"])
         self.forest = Forest.from_state(state["forest"])
         self.curve = [float(state["curve"][0]), float(state["curve"][1])]
-        first = self.forest.rankers[0]
-        if len(first.tree.order) != len(self.labels) or not len(self.tfidf.keys) == len(self.tfidf.idf) == first.n_features:
+        self.vectors = self.centre = None
+        if self.encoder:
+            from polytag.nn.frozen import DocumentVectors
+
+            self.vectors = DocumentVectors.from_state(state["vectors"], self.max_length)
+            self.centre = np.array(state["centre"], dtype=np.float32)
+        first, size = self.forest.rankers[0], 0 if self.vectors is None else self.vectors.size
+        if self.centre is not None and self.centre.shape != (size,):
+            raise ValueError("its vectors have another size than their mean")
+        words = len(self.tfidf.keys)
+        if len(first.tree.order) != len(self.labels) or not words == len(self.tfidf.idf) == first.n_features - size:
             raise ValueError("its trees are about other labels or other words")
 
 
@@ -212,7 +252,7 @@ class TreeRead(Read):
     def __init__(self, model: XLinear, texts: Sequence[str]) -> None:
         """Read the texts."""
         self.tree_model = model
-        self.rows = model.tfidf.transform(prepare(texts, model.preprocess, model.max_words))
+        self.rows = model.rows(texts)
 
     def best(self, k: int | None = None) -> Scores:
         """Probabilities of the best labels that the beam reaches, ``candidates`` at most."""
