@@ -47,7 +47,7 @@ def as_it_came(folder: Path, texts: list[str]) -> NDArray[np.float32]:
         with torch.no_grad():
             states = network(**tokeniser(text, return_tensors="pt")).last_hidden_state[0]
         found.append(states.mean(dim=0).numpy())
-    return np.array(found) / np.linalg.norm(found, axis=1, keepdims=True)
+    return np.asarray(np.array(found) / np.linalg.norm(found, axis=1, keepdims=True), dtype=np.float32)
 
 
 def vectors_of(model: MatchModel, texts: list[str]) -> NDArray[np.float32]:
@@ -57,6 +57,7 @@ def vectors_of(model: MatchModel, texts: list[str]) -> NDArray[np.float32]:
 
 
 def expected(model: MatchModel, raw: NDArray[np.float32]) -> NDArray[np.float32]:
+    assert model.centre is not None
     own = raw - model.centre
     return np.asarray(model.join_weight * own / np.linalg.norm(own, axis=1, keepdims=True))
 
@@ -103,6 +104,7 @@ def test_a_network_can_be_exported_beside_frozen_vectors(folder: Path, tmp_path:
     classifier.save(tmp_path / "run")
     before = classifier.scores(TEST.texts).matrix.toarray()
     loaded = Classifier.load(tmp_path / "run")
+    assert isinstance(loaded.model, XBert)
     loaded.model.export(tmp_path / "run" / "model")
     assert loaded.model.use_export(tmp_path / "run" / "model")
     np.testing.assert_allclose(loaded.scores(TEST.texts).matrix.toarray(), before, atol=1e-3)
