@@ -133,7 +133,7 @@ def test_the_estimate_counts_joined_vectors() -> None:
 
 
 def test_a_tree_over_words_and_vectors(folder: Path) -> None:
-    model = XLinear(encoder=str(folder), max_leaf=3, branching=2, refit=False)
+    model = XLinear(document_encoder=str(folder), max_leaf=3, branching=2, refit=False)
     held = model.fit(TRAIN, TEST, Run())
     assert held is not None and model.forest is not None and model.centre is not None
     words = len(model.tfidf.keys)
@@ -156,7 +156,7 @@ def test_labels_that_only_vectors_can_tell_apart(tmp_path: Path) -> None:
     texts = [f"the {kind}{''.join(rng.choice(list('bcdfg'), 8))}" for kind in kinds]
     folder = tiny_bert(tmp_path / "bert", texts=[*texts, *kinds * 5])
     train, test = (Corpus.of(texts[part], [[kind] for kind in kinds[part]]) for part in (slice(200), slice(200, None)))
-    plain, joined = XLinear(refit=False), XLinear(refit=False, encoder=str(folder), join_weight=1.0)
+    plain, joined = XLinear(refit=False), XLinear(refit=False, document_encoder=str(folder), join_weight=1.0)
     for model in (plain, joined):
         model.fit(train, test, Run())
     exact = [ranking_metrics(test.truth, model.score(test.texts))["p@1"] for model in (plain, joined)]
@@ -165,11 +165,11 @@ def test_labels_that_only_vectors_can_tell_apart(tmp_path: Path) -> None:
 
 def test_an_encoder_over_words_is_refused_by_a_tree() -> None:
     with pytest.raises(ConfigError, match="knows nothing before it is trained"):
-        XLinear(encoder="words").fit(TRAIN, TEST, Run())
+        XLinear(document_encoder="words").fit(TRAIN, TEST, Run())
 
 
 def test_a_mean_of_another_size_is_refused(folder: Path) -> None:
-    model = XLinear(encoder=str(folder), refit=False)
+    model = XLinear(document_encoder=str(folder), refit=False)
     model.fit(TRAIN, TEST, Run())
     with pytest.raises(ValueError, match="another size"):
         XLinear.from_state(model.options(), model.labels, {**model.state(), "centre": np.zeros(3, np.float32)})

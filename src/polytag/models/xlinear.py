@@ -39,7 +39,7 @@ class XLinear(Model):
     c: float = param(0.5, "inverse regularisation strength", minimum=1e-6)
     trees: int = param(1, "trees, each from another seed; their probabilities are averaged", minimum=1, maximum=64)
     index: str = param("pifa", "what stands for a label: its text, its documents' words (pifa), or both", choices=INDEXES)
-    encoder: str = param("", "encoder whose vectors of documents stand beside tf-idf, as minilm: needs torch; empty for none")
+    document_encoder: str = param("", "encoder of the documents, whose vectors stand beside tf-idf: needs torch; empty for none")
     join_weight: float = param(0.5, "length of such a vector, less the mean of all, beside the words', which is 1", minimum=0)
     max_length: int = param(256, "most tokens that the encoder reads", minimum=4)
     label_encoder: str = param("minilm", "encoder of the labels' texts, if they are read: needs torch")
@@ -111,10 +111,10 @@ class XLinear(Model):
         self.tfidf = self._vocabulary()
         rows = tfidf_rows(self.tfidf, texts, learned, run)
         self.vectors = self.centre = None
-        if self.encoder:
+        if self.document_encoder:
             from polytag.nn.frozen import DocumentVectors
 
-            made = self.vectors = DocumentVectors.pretrained(self.encoder, self.max_length)
+            made = self.vectors = DocumentVectors.pretrained(self.document_encoder, self.max_length)
             state = run.stage("vectors", lambda: {"vectors": made.of(texts, "auto", "auto", run)})
             found = np.asarray(state["vectors"])
             self.centre = found[seen].mean(axis=0)
@@ -233,7 +233,7 @@ class XLinear(Model):
         self.forest = Forest.from_state(state["forest"])
         self.curve = [float(state["curve"][0]), float(state["curve"][1])]
         self.vectors = self.centre = None
-        if self.encoder:
+        if self.document_encoder:
             from polytag.nn.frozen import DocumentVectors
 
             self.vectors = DocumentVectors.from_state(state["vectors"], self.max_length)
