@@ -49,7 +49,7 @@ ROWS = [
     Row("omikuji Parabel (3 trees)", "omikuji", "parabel"),
     Row("omikuji Bonsai (3 trees)", "omikuji", "bonsai"),
     Row("napkinXC PLT", "napkinxc", "plt"),
-    Row("fastText, hierarchical softmax", "fasttext", "25:0.1:100"),
+    Row("fastText, hierarchical softmax", "fasttext", "50:0.04:100"),
 ]
 OURS = "polytag xlinear"
 

@@ -16,7 +16,7 @@ PREFIX = "__label__"
 
 
 class FastText:
-    """Hierarchical softmax, which is what it has for many labels; with a higher rate or more epochs it ends in NaN."""
+    """Hierarchical softmax, which is what it has for many labels; with a rate of 0.1, or more epochs, it often ends in NaN."""
 
     packages = ("fasttext-numpy2-wheel", "numpy", "scipy")
 
