@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -48,11 +49,13 @@ def best_first(row: Dense, keep: Dense) -> list[int]:
 
 
 @relaxed
-@given(tables(), st.integers(0, 7))
-def test_ranked_is_best_first_with_ties_by_number_and_filled_with_minus_one(table: tuple[Dense, Dense], k: int) -> None:
+@given(tables(), st.integers(0, 7), st.sampled_from([0, 32]))
+def test_ranked_is_best_first_with_ties_by_number_and_filled_with_minus_one(table: tuple[Dense, Dense], k: int, few: int) -> None:
+    """Whether the best are looked for one by one, or all are sorted."""
     values, stored = table
     for scores, keep in ((build(values, stored), stored), (Scores.full(values, names(values.shape[1]), "margin"), values >= 0)):
-        labels, found = scores.ranked(k)
+        with mock.patch("polytag.scores._FEW", few):
+            labels, found = scores.ranked(k)
         assert labels.shape == found.shape == (len(values), k)
         for i in range(len(values)):
             expected = best_first(values[i], keep[i])[:k]

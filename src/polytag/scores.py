@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.errors import ConfigError
+from polytag.ranking import best_of_rows
 
+_FEW = 32  # labels per document up to which they are looked for one by one; above, all are sorted
 Kind = Literal["probability", "margin"]
 
 
@@ -70,7 +72,10 @@ class Scores:
         labels = np.full((n, k), -1, dtype=np.int32)
         values = np.full((n, k), self.absent, dtype=np.float32)
         data, indices, indptr = self.matrix.data, self.matrix.indices, self.matrix.indptr
-        if self.is_full and n and k:
+        if k <= _FEW:
+            best_of_rows(data, indices, indptr, labels, values)
+            return labels, values
+        if self.is_full and n:
             table = data.reshape(n, -1)
             width = min(k, table.shape[1])
             order = np.argsort(-table, axis=1, kind="stable")[:, :width]
@@ -87,10 +92,8 @@ class Scores:
     def top(self, k: int) -> list[list[tuple[str, float]]]:
         """The k best labels of every document with their scores, best first."""
         labels, values = self.ranked(k)
-        return [
-            [(self.names[j], float(v)) for j, v in zip(lab, val, strict=True) if j >= 0]
-            for lab, val in zip(labels, values, strict=True)
-        ]
+        pairs = zip(labels.tolist(), values.tolist(), strict=True)
+        return [[(self.names[j], value) for j, value in zip(*row, strict=True) if j >= 0] for row in pairs]
 
     def above(self, threshold: float) -> list[list[str]]:
         """The names that score at least the threshold, per document, best first."""
