@@ -236,7 +236,8 @@ def draw(rows: list[Row]) -> None:
         axes.set_ylim(bottom=0)
         axes.set_xlabel("labels")
         axes.set_title(title, fontsize=10)
-        axes.legend()
+        axes.set_ylim(0, 1.6 * axes.get_ylim()[1])  # room for the legend
+        axes.legend(loc="upper left")
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(PICTURE, dpi=110)
 

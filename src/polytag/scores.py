@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.errors import ConfigError
-from polytag.ranking import best_of_rows
 
 _FEW = 32  # labels per document up to which they are looked for one by one; above, all are sorted
 Kind = Literal["probability", "margin"]
@@ -73,6 +72,8 @@ class Scores:
         values = np.full((n, k), self.absent, dtype=np.float32)
         data, indices, indptr = self.matrix.data, self.matrix.indices, self.matrix.indptr
         if k <= _FEW:
+            from polytag.ranking import best_of_rows  # numba, which takes its time to import
+
             best_of_rows(data, indices, indptr, labels, values)
             return labels, values
         if self.is_full and n:
