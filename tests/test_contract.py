@@ -229,8 +229,9 @@ def test_held_out_scores_are_about_the_documents_they_say(again: Again, toy: Toy
     held = again.held
     assert held is not None
     check_scores(held.scores, held.truth.shape[0], toy.train.labels)
-    best = held.scores.ranked(1)[0][:, 0]
-    assert np.mean([best[i] in held.truth[[i]].indices for i in range(len(best))]) > 0.9
+    best, truth = held.scores.ranked(1)[0][:, 0], held.truth.toarray() > 0
+    hits = [np.mean(truth[np.roll(np.arange(len(best)), shift), best]) for shift in range(len(best))]
+    assert hits[0] > 0.75 > 2 * np.mean(hits[1:])  # as they stand, and with truth moved on by some documents
 
 
 # -- scores ------------------------------------------------------------------------------------------------------------
