@@ -196,3 +196,15 @@ def test_a_linear_model_never_needs_torch(run_folder: Path, files: Path, tmp_pat
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 60
+
+
+@pytest.mark.parametrize("verb", ["train", "tune"])
+def test_who_interrupts_is_told_how_to_go_on(polytag: Command, files: Path, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("polytag.training.train_run", stop)
+    monkeypatch.setattr("polytag.tuning.tune_run", stop)
+    ranges = ["--range", "c={low=0.1,high=1}"] if verb == "tune" else []
+    told = polytag(verb, files / "train.jsonl", *ranges, "--out", files / "stopped")
+    assert told.code == 130 and told.err.strip().endswith("with --resume goes on from where it was")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -107,7 +109,8 @@ def train(
     keys = {"seed": seed, "optimise": optimise, "closed": closed}
     told = _recipe(recipe, model, settings, keys, earlier.recipe if earlier else None)
     plan = DataPlan.of(told, corpus, valid, labels, earlier.reading(options) if earlier else options, start)
-    classifier = train_run(told, plan, out, resume=resume, earlier=earlier)
+    with _resumable():
+        classifier = train_run(told, plan, out, resume=resume, earlier=earlier)
     if not first_process():
         return
     report = classifier.decision.report
@@ -228,7 +231,8 @@ def tune(
     told = _recipe(recipe, model, settings, {"seed": seed, "optimise": optimise, "closed": closed})
     told = with_search(told, ranges or [], settings or [], trials)
     plan = DataPlan.of(told, corpus, valid, labels, read_options(format, text, label_column, separator, on_bad))
-    made = tune_run(told, plan, out, resume=resume)
+    with _resumable():
+        made = tune_run(told, plan, out, resume=resume)
     if json:
         typer.echo(as_json(as_record(made, told.optimise)))
     else:
@@ -281,9 +285,16 @@ def main() -> None:
     except PolytagError as error:
         typer.echo(f"polytag: {' '.join(str(error).split())}", err=True)
         sys.exit(2)
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """Say how to go on when somebody interrupts work that can be resumed."""
+    try:
+        yield
     except KeyboardInterrupt:
-        typer.echo("polytag: interrupted", err=True)
-        sys.exit(130)
+        typer.echo("polytag: interrupted; the same command with --resume goes on from where it was", err=True)
+        raise typer.Exit(130) from None
 
 
 if __name__ == "__main__":

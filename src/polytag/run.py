@@ -97,9 +97,13 @@ class Run:
 
     def part(self, name: str) -> Run:
         """A run inside of this one, for a part of a model made of models: in ``parts/NAME``, with its own log and checkpoints."""
-        inner = Run(None if self.folder is None else self.folder / "parts" / name, progress=self._progress, resume=self.resume)
+        inner = Run(self.part_folder(name), progress=self._progress, resume=self.resume)
         inner.fingerprint = self.fingerprint
         return inner
+
+    def part_folder(self, name: str) -> Path | None:
+        """The folder of the run inside of this one that has the name."""
+        return None if self.folder is None else self.folder / "parts" / name
 
     def log(self, event: str, values: Mapping[str, Any]) -> None:
         """Append an event to the log, with the time and the seconds since the run was opened."""

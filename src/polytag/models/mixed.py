@@ -21,7 +21,8 @@ from polytag.errors import ConfigError
 from polytag.models.linear_model import LinearModel
 from polytag.models.mixing import columns_of, even_weights, fit_weights
 from polytag.models.model import MODELS, HeldOut, Model, State, model_class, model_name, param, suggestion
-from polytag.models.part import Asked, Part, Reader, Said, Together, out_of_fold, train_part
+from polytag.models.part import Asked, Part, Reader, Said, Together, out_of_fold
+from polytag.models.side_by_side import Training, train_parts
 from polytag.options import validate_options
 from polytag.recipe import Recipe
 from polytag.scores import Scores
@@ -77,6 +78,7 @@ class Mixed(Model):
     )
     weights: list[float] = param([], "how much each part counts; empty: chosen on held-out documents", minimum=0)
     folds: int = param(0, "trainings of each part, every one without another share of all documents; 0: just one", minimum=0)
+    parts_at_once: int = param(1, "parts that are trained side by side, each by a process of its own", minimum=1)
     trained: list[Part] = field(init=False, repr=False, default_factory=list)
     shares: list[float] = field(init=False, repr=False, default_factory=list)
     given: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
@@ -154,14 +156,16 @@ class Mixed(Model):
             raise ConfigError(f"weights are chosen on documents that {told} never saw; give validation documents (--valid)")
         columns = {part: columns_of(found.classifier.labels, train.labels, part) for part, found in taken.items()}
         train, valid = train.held_apart(valid, self.seed)
+        own = [self._training(place, train, valid) for place in enumerate(self.parts, start=1) if place[1] not in taken]
+        fresh = iter(train_parts(own, run, self.parts_at_once))
         self.trained, held = [], []
         for number, name in enumerate(self.parts, start=1):
-            place = f"{number}-{name.replace(':', '-')}" if name not in taken else f"{number}-taken"
             if name in taken:
                 assert valid is not None
+                place = f"{number}-taken"
                 part, scores, same = _taken_part(name, taken[name], columns[name], (train, valid), run, place)
             else:
-                part, scores = self._trained_part(name, train, valid, run, place)
+                part, scores = next(fresh)
                 same = not _refits(part.model)
             self.trained.append(part)
             held.append(HeldPart(scores, part if same else None))
@@ -171,15 +175,13 @@ class Mixed(Model):
     def _fit_folds(self, whole: Corpus, run: Run) -> HeldOut | None:
         """Train each part once without each of the folds, then choose the weights on all documents, fold after fold."""
         folds = whole.folds(self.folds, seed=self.seed)
-        self.trained, held = [], []
-        for number, name in enumerate(self.parts, start=1):
-            found = list[Scores | None]()
-            for fold, (learned, watched) in enumerate(folds):
-                place = f"{number}-{name.replace(':', '-')}-{fold + 1}"
-                part, scores = self._trained_part(name, whole.subset(learned), whole.subset(watched), run, place, fold)
-                self.trained.append(part)
-                found.append(scores)
-            known = [scores for scores in found if scores is not None]
+        corpora = [(whole.subset(learned), whole.subset(watched)) for learned, watched in folds]
+        places = enumerate(self.parts, start=1)
+        own = [self._training(place, *both, fold) for place in places for fold, both in enumerate(corpora, start=1)]
+        found = train_parts(own, run, self.parts_at_once)
+        self.trained, held = [part for part, _ in found], []
+        for first in range(0, len(found), len(folds)):
+            known = [scores for _, scores in found[first : first + len(folds)] if scores is not None]
             held.append(HeldPart(Scores.stack(known) if len(known) == len(folds) else None))
         self.labels = whole.labels
         return self._weigh(held, whole, whole.subset(np.concatenate([watched for _, watched in folds])), run)
@@ -221,17 +223,12 @@ class Mixed(Model):
             batches.append(Together.of(asked, None))
         return Together.stack(batches)
 
-    def _trained_part(
-        self, name: str, train: Corpus, valid: Corpus | None, run: Run, place: str, fold: int = 0
-    ) -> tuple[Part, Scores | None]:
-        """A part that is trained now, or comes from the checkpoint of a training that finished, and its scores on valid."""
+    def _training(self, numbered: tuple[int, str], train: Corpus, valid: Corpus | None, fold: int = 0) -> Training:
+        """How a part is trained, by its number and name; the folds count from 1, each with another seed."""
+        number, name = numbered
         kind = model_class(str(_registered(name)))
-        make = partial(train_part, Part(name, kind(**self._options_of(name, kind, fold))), train, valid, run, place)
-        # Several processes train together, and only one has checkpoints: there each part goes on from its own training's.
-        alone = int(os.environ.get("WORLD_SIZE") or 1) == 1
-        state = run.stage(f"part-{place}", make) if alone else make()
-        part = Part.from_state(state["part"], train.labels)
-        return part, None if state["held"] is None else Scores.from_state(state["held"], train.labels.names)
+        place = f"{number}-{name.replace(':', '-')}" + (f"-{fold}" if fold else "")
+        return Training(place, Part(name, kind(**self._options_of(name, kind, max(0, fold - 1)))), train, valid)
 
     def _take(self, part: str) -> Taken:
         """A classifier that is trained already."""

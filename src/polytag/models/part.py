@@ -154,10 +154,9 @@ class Together(NamedTuple):
         return mix(parts, weights)
 
 
-def train_part(part: Part, train: Corpus, valid: Corpus | None, run: Run, place: str) -> State:
-    """Train a part in a run inside of the run; the result and its scores on validation documents, as a checkpoint has them."""
-    with run.part(place) as inner:
-        held = part.model.fit(train, valid, inner)
+def train_part(part: Part, train: Corpus, valid: Corpus | None, run: Run) -> State:
+    """Train a part; the result and its scores on validation documents, as a checkpoint has them."""
+    held = part.model.fit(train, valid, run)
     scores = None
     if held is not None:
         part.calibrate(held)
