@@ -17,8 +17,9 @@ from polytag.corpus import Corpus
 from polytag.errors import ConfigError
 from polytag.models import side_by_side
 from polytag.models.binary_relevance import BinaryRelevance
+from polytag.models.part import Part
 from polytag.recipe import Recipe
-from polytag.run import read_log
+from polytag.run import Run, read_log
 from polytag.training import train_corpora
 
 FAST = {"c": [0.5], "ngrams": [1]}
@@ -103,34 +104,50 @@ def test_a_process_that_dies_is_told_and_takes_the_others_with_it(toy: Toy, monk
 
 def test_a_restart_does_not_train_a_finished_part_again(toy: Toy, alone: Classifier, tmp_path: Path) -> None:
     recipe = Recipe("mixed", {**THREE, "parts_at_once": 2})
-    broken = monkey_run(2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(side_by_side._Processes, "_run", broken)
+        Watched(interrupted=2).put(patch)
         with pytest.raises(KeyboardInterrupt):
             train_corpora(recipe, toy.train, toy.valid, tmp_path / "run")
-    found = train_corpora(recipe, toy.train, toy.valid, tmp_path / "run", resume=True)
+    with pytest.MonkeyPatch.context() as patch:
+        (again := Watched()).put(patch)
+        found = train_corpora(recipe, toy.train, toy.valid, tmp_path / "run", resume=True)
     assert np.array_equal(values(found, toy), values(alone, toy))
+    assert 1 <= len(again.done) <= 2, "what was finished gets no process"
     stages = [(e["name"], e["resumed"]) for e in read_log(tmp_path / "run") if e["event"] == "stage"]
     kept = [name for name, resumed in stages if resumed]
     assert kept and len({name for name, _ in stages}) == 3
     assert {path.name for path in (tmp_path / "run" / "parts").iterdir()} == {"1-br", "2-lp", "3-cc"}
 
 
-def monkey_run(last: int) -> Any:
-    """Something that runs processes until the one with this number, which is interrupted once a part is finished."""
-    real, done = side_by_side._Processes._run, []
+class Watched:
+    """Stands for ``_Processes._run``: keeps the jobs that are done; one of them is interrupted once another is finished."""
 
-    def run(self: Any, job: Path) -> Any:
-        if int(job.name) == last:
-            while not done:
+    def __init__(self, interrupted: int | None = None) -> None:
+        self.interrupted, self.done, self.real = interrupted, list[Path](), side_by_side._Processes._run
+
+    def __call__(self, processes: Any, job: Path) -> Any:
+        if int(job.name) == self.interrupted:
+            while not self.done:
                 time.sleep(0.05)
             time.sleep(0.5)  # until it is a checkpoint
             raise KeyboardInterrupt
-        state = real(self, job)
-        done.append(job)
+        state = self.real(processes, job)
+        self.done.append(job)
         return state
 
-    return run
+    def put(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(side_by_side._Processes, "_run", lambda *given: self(*given))
+
+
+def test_a_part_is_trained_in_its_folder_of_the_run(toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the run's own fingerprint: checkpoints of another recipe must not be taken."""
+    given: list[Run] = []
+    monkeypatch.setattr(side_by_side, "train_part", lambda part, train, valid, run: given.append(run) or {})
+    with Run(tmp_path / "run", resume=True) as outer:
+        outer.fingerprint = "of the recipe"
+        one = side_by_side.Training("1-br", Part("br", BinaryRelevance()), toy.train, None)
+        side_by_side._train(side_by_side._job(one, outer, tmp_path, {}))
+    assert [(run.folder, run.resume, run.fingerprint) for run in given] == [(tmp_path / "run/parts/1-br", True, "of the recipe")]
 
 
 def test_processes_that_train_a_part_together_train_no_others_beside_it(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
