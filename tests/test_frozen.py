@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModel, AutoTokenizer
 
+from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.errors import ArtefactError, ConfigError
 from polytag.metrics_ranking import ranking_metrics
@@ -173,3 +175,13 @@ def test_a_mean_of_another_size_is_refused(folder: Path) -> None:
     model.fit(TRAIN, TEST, Run())
     with pytest.raises(ValueError, match="another size"):
         XLinear.from_state(model.options(), model.labels, {**model.state(), "centre": np.zeros(3, np.float32)})
+
+
+def test_without_torch_one_line_says_what_to_install(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Classifier("xlinear", {"document_encoder": str(folder), "refit": False}).fit(TRAIN, TEST).save(tmp_path)
+    monkeypatch.delitem(sys.modules, "polytag.nn.frozen")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ConfigError, match=r"'document_encoder' needs the package 'torch'; install polytag\[nn\]"):
+        XLinear(document_encoder=str(folder)).fit(TRAIN, TEST, Run())
+    with pytest.raises(ArtefactError, match=r"a model with 'document_encoder' needs the package 'torch'; install polytag\[nn\]"):
+        Classifier.load(tmp_path)

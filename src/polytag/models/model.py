@@ -168,15 +168,20 @@ def model_class(name: str) -> type[Model]:
     """The class behind a model's name, imported on demand."""
     if name not in MODELS:
         raise ConfigError(f"there is no model {name!r}; {suggestion(name, list(MODELS))}")
-    module, _, attribute = MODELS[name].partition(":")
+    found = imported(MODELS[name], f"the model {name!r}")
+    assert isinstance(found, type) and issubclass(found, Model)
+    return found
+
+
+def imported(path: str, who: str) -> Any:
+    """What ``module:name`` names, imported on demand; where a package of the extra nn is missing, who needs it."""
+    module, _, attribute = path.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "polytag":
             raise
-        raise ConfigError(f"the model {name!r} needs the package {error.name!r}; install polytag[nn]") from None
-    assert isinstance(found, type) and issubclass(found, Model)
-    return found
+        raise ConfigError(f"{who} needs the package {error.name!r}; install polytag[nn]") from None
 
 
 def model_name(model: Model) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.linear.svm import Problem
-from polytag.models.model import HeldOut, Model, Read, State, param
+from polytag.models.model import HeldOut, Model, Read, State, imported, param
 from polytag.scores import Scores
 from polytag.text.prepare import PREPARATIONS, prepare
 from polytag.text.tfidf import Tfidf
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _FEWEST = 20  # documents below which none are held out
+_VECTORS = "polytag.nn.frozen:DocumentVectors"  # needs torch, as nothing else here does
 
 
 @dataclass
@@ -106,15 +107,15 @@ class XLinear(Model):
 
     def _problem(self, corpus: Corpus, seen: NDArray[np.int64], run: Run) -> Problem:
         """The tf-idf rows of all documents; the vocabulary comes from those that the model will be trained on."""
+        encoder = imported(_VECTORS, "'document_encoder'") if self.document_encoder else None
         texts = prepare(corpus.texts, self.preprocess, self.max_words)
         learned = texts if self.refit or len(seen) == len(texts) else [texts[i] for i in seen]
         self.tfidf = self._vocabulary()
         rows = tfidf_rows(self.tfidf, texts, learned, run)
         self.vectors = self.centre = None
-        if self.document_encoder:
-            from polytag.nn.frozen import DocumentVectors
-
-            made = self.vectors = DocumentVectors.pretrained(self.document_encoder, self.max_length)
+        if encoder is not None:
+            made: TextVectors = encoder.pretrained(self.document_encoder, self.max_length)
+            self.vectors = made
             state = run.stage("vectors", lambda: {"vectors": made.of(texts, "auto", "auto", run)})
             found = np.asarray(state["vectors"])
             self.centre = found[seen].mean(axis=0)
@@ -234,9 +235,8 @@ class XLinear(Model):
         self.curve = [float(state["curve"][0]), float(state["curve"][1])]
         self.vectors = self.centre = None
         if self.document_encoder:
-            from polytag.nn.frozen import DocumentVectors
-
-            self.vectors = DocumentVectors.from_state(state["vectors"], self.max_length)
+            encoder = imported(_VECTORS, "a model with 'document_encoder'")
+            self.vectors = encoder.from_state(state["vectors"], self.max_length)
             self.centre = np.array(state["centre"], dtype=np.float32)
         first, size = self.forest.rankers[0], 0 if self.vectors is None else self.vectors.size
         if self.centre is not None and self.centre.shape != (size,):
