@@ -25,7 +25,7 @@ Sets = tuple[csr_array, csr_array]  # what was decided, what is true
 def keep(path: Path, parts: dict[str, Sets]) -> None:
     """Write label sets, decided and true, of some parts of a corpus; plain arrays."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, Any] = {}
     for part, both in parts.items():
         for name, sets in zip(("decided", "truth"), both, strict=True):
             arrays[f"{part}_{name}_indices"], arrays[f"{part}_{name}_indptr"] = sets.indices, sets.indptr
@@ -62,7 +62,7 @@ def f1s(weights: NDArray[Any], found: csr_array, occurs: NDArray[np.bool_]) -> N
 def compare(base: list[Sets], other: list[Sets], draws: int = 10_000, seed: int = 0) -> dict[str, Any]:
     """The other model's micro-F1 and macro-F1 minus the first one's: on all documents, by seed, and over drawn documents."""
     truth = base[0][1]
-    if any((one[1] != truth).nnz for one in (*base, *other)):
+    if any(abs(one[1] - truth).nnz for one in (*base, *other)):
         raise SystemExit("these sets are not of the same documents; compare runs on one corpus")
     documents = truth.shape[0]
     occurs = np.bincount(truth.indices, minlength=truth.shape[1]) > 0

@@ -34,7 +34,8 @@ def row_of(job: dict[str, Any]) -> dict[str, Any] | None:
     for key in ("by_epoch", "mixing", "power", "valid_matching", "test_matching"):
         if any(row.get(key) for row in done):
             made[key] = [row[key] for row in done]
-    return rounded(made)
+    found: dict[str, Any] = rounded(made)
+    return found
 
 
 def spread(rows: list[dict[str, float]]) -> dict[str, list[float]]:

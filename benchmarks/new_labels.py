@@ -6,6 +6,9 @@ Some labels are held out: documents of train and valid lose them, as if nobody h
 name and description, and scored on validation documents (``--split test``: once, when settings are frozen). Only documents that
 have a held-out label count for P@k, which ranks the held-out labels alone; F1 is over all documents and needs a threshold:
 
+``average_precision`` is that of each label over all documents, a mean over the labels: it asks who gets a label, whatever its
+share of the documents.
+
 - laco decides by its own, fitted with the shared head on validation documents and the labels that it knows;
 - the embedding takes the cosine between a document and the text of a label; its threshold is fitted in the same way, on known
   labels. ``best_f1`` is for both the F1 of the best threshold, chosen on the very documents: a bound that nothing reaches.
@@ -23,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from sklearn.metrics import average_precision_score
 
 from polytag import Classifier, Corpus, LabelSet
 from polytag.metrics import macro_f1, micro_f1
@@ -66,6 +70,7 @@ def measured(scores: Scores, truth: csr_array, threshold: float) -> dict[str, fl
     dense = truth.toarray() > 0
     hit = np.take_along_axis(dense, np.maximum(ranked, 0), axis=1) & (ranked >= 0)
     found = {f"p@{k}": float(hit[has, :k].mean()) for k in KS}
+    found["average_precision"] = float(average_precision_score(dense, scores.matrix.toarray(), average="macro"))
     decided = apply(scores, np.full(1, threshold, dtype=np.float32), 0)
     bound = apply(scores, common(scores, truth, "micro_f1", 0), 0)
     return found | {

@@ -49,8 +49,8 @@ def train(folder: Path) -> Row:
 
     start = time.perf_counter()
     told = Recipe(model="xlinear", options={"refit": False})  # the validation documents are for the decision alone
-    files = (folder / f"{name}.jsonl" for name in ("train", "valid", "labels"))
-    train_run(told, DataPlan.of(told, *files, ReadOptions()), folder / "run")
+    train, valid, labels = (folder / f"{name}.jsonl" for name in ("train", "valid", "labels"))
+    train_run(told, DataPlan.of(told, train, valid, labels, ReadOptions()), folder / "run")
     seconds = time.perf_counter() - start
     events = read_log(folder / "run")
     stages = {event["name"]: event["seconds"] for event in events if event["event"] == "stage"}

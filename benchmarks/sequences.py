@@ -57,9 +57,9 @@ def alpha(rows: Rows, axes: Axes) -> None:
         for number, log in enumerate(rows[f"{corpus} mixed"]["mixing"]):
             points = sorted(zip((weights[0] for weights in log["tried"]), log["micro_f1"], strict=True))
             best = max(value for _, value in points)
-            label = {"label": corpus} if number == 0 else {}
+            label = corpus if number == 0 else None
             colour = "tab:blue" if corpus == "reuters" else "tab:orange"
-            axes.plot([a for a, _ in points], [value - best for _, value in points], color=colour, alpha=0.8, **label)
+            axes.plot([a for a, _ in points], [value - best for _, value in points], color=colour, alpha=0.8, label=label)
     axes.set_xlabel("alpha: weight of BERT+SGM")
     axes.set_ylabel("micro-F1 on validation, from the best")
     axes.legend()

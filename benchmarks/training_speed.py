@@ -81,7 +81,7 @@ def trainer(corpus: Corpus, encoder: str, batch_size: int, epochs: int, grouped:
     )
     times: list[float] = []
 
-    class Clock(TrainerCallback):
+    class Clock(TrainerCallback):  # type: ignore[misc]
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             torch.cuda.synchronize()
             times.append(time.perf_counter())
@@ -123,7 +123,7 @@ def main() -> None:
             name = f"polytag {'graphs' if graphs else 'eager'} {size}"
             rows[name] = ours(corpus, told.encoder, size, told.epochs, graphs)
             print(name, {key: value for key, value in rows[name].items() if key != "losses"}, flush=True)
-    eager, graphs = (np.array(rows[f"polytag {kind} 32"].pop("losses")) for kind in ("eager", "graphs"))
+    eager, captured = (np.array(rows[f"polytag {kind} 32"].pop("losses")) for kind in ("eager", "graphs"))
     for row in rows.values():
         row.pop("losses", None)
     last = slice(-200, None)
@@ -131,8 +131,8 @@ def main() -> None:
         "command": "python benchmarks/training_speed.py --data DIR --encoder FOLDER --out FILE",
         "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "documents": told.documents, "rows": rows,
         "loss_eager": [float(eager[:200].mean()), float(eager[last].mean())],
-        "loss_graphs": [float(graphs[:200].mean()), float(graphs[last].mean())],
-        "largest_difference_of_smoothed_losses": float(np.abs(_smooth(eager) - _smooth(graphs)).max()),
+        "loss_graphs": [float(captured[:200].mean()), float(captured[last].mean())],
+        "largest_difference_of_smoothed_losses": float(np.abs(_smooth(eager) - _smooth(captured)).max()),
     }  # fmt: skip
     baseline = rows["trainer grouped, 4 workers 32"]["documents_per_second"]
     found["times_the_trainer"] = {name: row["documents_per_second"] / baseline for name, row in rows.items()}

@@ -44,7 +44,7 @@ class Trees:
 
     def decide(self, model: Forest, x: Any, threads: int) -> sparse.csr_matrix:
         """Probabilities above one half, not calibrated."""
-        found = self.scores(model, x, threads)
+        found: sparse.csr_matrix = self.scores(model, x, threads)
         found.data = (found.data > 0.5).astype(np.float32)
         found.eliminate_zeros()
         return found

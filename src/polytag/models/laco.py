@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -23,12 +26,18 @@ from polytag.nn.cooccurrence import TASKS, ConditionTask, PairTask
 from polytag.nn.cross_attention import AGGREGATES, SIMILARITIES, CrossAttention, SharedHead
 from polytag.nn.encoders import Encoder, Transformer
 from polytag.nn.export import export_network
+from polytag.nn.frozen import FrozenEncoder
 from polytag.nn.joint import Joint, LabelPart
+from polytag.nn.nearness import Nearness
+from polytag.nn.pretrained import WORD_ENCODERS
 from polytag.thresholds import common
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
     from polytag.run import Run
+
+
+_SOME = 256  # documents that tell how near texts and labels are in the mean
 
 
 class Frame(NamedTuple):
@@ -79,6 +88,7 @@ class LacoNetwork(nn.Module):
         self.pairs: PairTask | None = None
         self.condition: ConditionTask | None = None
         self.shared: SharedHead | None = None
+        self.near: Nearness | None = None
         self.added: LabelPart | None = None
         self.shared_only = False
         self.dropout = nn.Dropout(dropout)
@@ -89,7 +99,7 @@ class LacoNetwork(nn.Module):
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Logits (batch, labels), those of added labels last."""
         joint = self.read(ids, mask)
-        logits = self.share(joint, joint.labels) if self.shared_only else self.classify(joint)
+        logits = self.share(joint) if self.shared_only else self.classify(joint)
         if self.added is None:
             return logits
         _, labels = self.added(self.encoder, ids, mask)
@@ -105,7 +115,9 @@ class LacoNetwork(nn.Module):
             states, labels = self.labels(self.encoder, ids, mask)
         place = torch.arange(ids.shape[1], device=ids.device)
         inside = (place >= self.frame.before) & (place < mask.sum(dim=1, keepdim=True) - self.frame.after)
-        return Joint(states, inside, states[:, 0], labels)
+        asked = self.near is not None and (self.training or self.shared_only or self.added is not None)
+        origin = self.near.documents(ids, mask) if asked and self.near is not None else None
+        return Joint(states, inside, states[:, 0], labels, origin)
 
     def classify(self, joint: Joint) -> Tensor:
         """Logits of the labels that it was trained on (batch, labels)."""
@@ -113,15 +125,18 @@ class LacoNetwork(nn.Module):
         logits: Tensor = self.output(self.dropout(document))
         return logits if self.own is None else logits + self.own(self.dropout(joint.labels))
 
-    def share(self, joint: Joint, labels: Tensor) -> Tensor:
-        """Logits of any labels, given their states (batch, labels, hidden), by the shared head."""
+    def share(self, joint: Joint, added: Tensor | None = None) -> Tensor:
+        """Logits of the labels by the shared head, or of added ones, given their states (batch, labels, hidden)."""
         assert self.shared is not None
+        labels = joint.labels if added is None else added
         if self.cross is None:
             documents = joint.first[:, None].expand(-1, labels.shape[1], -1)
         else:
             documents = self.cross.views(joint.words, joint.mask, labels)
         logits: Tensor = self.shared(documents, labels)
-        return logits
+        if self.near is None or joint.origin is None:
+            return logits
+        return logits + self.near.of(joint.origin, self.near.known if added is None else self.near.added)
 
 
 @dataclass
@@ -147,6 +162,7 @@ class Laco(JointModel):
     shared: bool = param(False, "whether a head that all labels share learns along, for labels added later")
     shared_weight: float = param(1.0, "weight of the shared head's loss", minimum=0)
     shared_size: int = param(256, "hidden units of the shared head", minimum=1)
+    near: bool = param(True, "whether the shared head adds to how near text and label are for the encoder as it came")
     seen: int = field(init=False, repr=False, default=0)
     threshold: float | None = field(init=False, repr=False, default=None)
 
@@ -182,6 +198,20 @@ class Laco(JointModel):
 
     # -- training --------------------------------------------------------------------------------------------------
 
+    def _begin(self, texts: Sequence[str], train: Corpus) -> None:
+        super()._begin(texts, train)
+        if not (self.shared and self.near and self.joint) or self.label_text == "new" or self.encoder in WORD_ENCODERS:
+            return
+        assert self.tokens is not None and isinstance(self.network, LacoNetwork)
+        earlier = self.start.network.near if self.start and isinstance(self.start.network, LacoNetwork) else None
+        near = Nearness(earlier.frozen if earlier else FrozenEncoder.pretrained(self.encoder), self._layout())
+        near.known = near.texts(self._label_tokens(self.labels.names))
+        some = np.linspace(0, len(texts) - 1, min(len(texts), _SOME)).astype(int)
+        ids, offsets = self.tokens.encode([texts[row] for row in some])
+        documents = near.texts([ids[a:b] for a, b in itertools.pairwise(offsets.tolist())])
+        near.mean = float((documents @ near.known.T).mean())
+        self.network.near = near
+
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Train; a shared head also gets a threshold of its own, by which labels are decided that are added later."""
         self.seen, self.threshold = 0, None
@@ -204,7 +234,7 @@ class Laco(JointModel):
         if network.condition is not None:
             loss = loss + (1 - self.alpha) * network.condition(joint.labels, batch.targets)
         if network.shared is not None:
-            loss = loss + self.shared_weight * self._label_loss(network.share(joint, joint.labels), batch.targets)
+            loss = loss + self.shared_weight * self._label_loss(network.share(joint), batch.targets)
         return loss
 
     def _inherit(self, earlier: NeuralModel) -> None:
@@ -234,12 +264,16 @@ class Laco(JointModel):
         if len(self.labels) > self.seen:
             part = self._label_part(self.network.encoder, self.seen, len(self.labels))
             self.network.added = part.to(next(self.network.parameters()).device)
+            if self.network.near is not None:
+                self.network.near.added = self.network.near.texts(self._label_tokens(self.labels.names[self.seen :]))
 
     # -- files -----------------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """What every network has, the number of labels that were trained, and the shared head's threshold."""
-        return {**super().state(), "seen": self.seen, "threshold": self.threshold}
+        """What every network has, the number of labels that were trained, and what the shared head needs."""
+        near = self.network.near if isinstance(self.network, LacoNetwork) else None
+        own = {"seen": self.seen, "threshold": self.threshold, "near": None if near is None else near.state()}
+        return {**super().state(), **own}
 
     def export(self, artefact: Path, *, int8: bool = False) -> Path:
         """Write the network as ONNX; attention there knows no padding, so blocks of labels must all be full."""
@@ -257,4 +291,7 @@ class Laco(JointModel):
         """Build the network again, labels that were added included."""
         self.seen, self.threshold = int(state["seen"]), state["threshold"]
         super().restore(state)
+        assert isinstance(self.network, LacoNetwork)
+        if state.get("near") is not None:
+            self.network.near = Nearness.from_state(state["near"], self._layout())
         self._read_added()

@@ -30,13 +30,15 @@ class Joint(NamedTuple):
     """What an encoder makes of a document and the labels.
 
     ``words`` H_D (batch, length, hidden) and ``mask`` (batch, length), true for the words of the text alone; ``first``, the
-    state of the first token (batch, hidden); ``labels`` H_Y (batch, labels, hidden).
+    state of the first token (batch, hidden); ``labels`` H_Y (batch, labels, hidden). ``origin`` is the document's vector by the
+    encoder as it came (batch, hidden), where that is asked for.
     """
 
     words: Tensor
     mask: Tensor
     first: Tensor
     labels: Tensor
+    origin: Tensor | None = None
 
 
 def label_blocks(pieces: Sequence[NDArray[Any]], room: int, suffix: Sequence[int], pad: int) -> Blocks:
