@@ -49,10 +49,7 @@ def neural(found: dict[str, Any]) -> str:
         parts += ["", _row(*head), _row(*["---"] * len(head))]
         rows = [row for row in found["rows"] if row["corpus"] == corpus]
         for row in sorted(rows, key=lambda row: -row["test_mean_and_deviation"]["micro_f1"][0]):
-            cells = []
-            for key in QUALITY:
-                mean, spread = row["test_mean_and_deviation"][key]
-                cells.append(_plain(mean) + (f" ± {_plain(spread)}" if len(row["seeds"]) > 1 else ""))
+            cells = [_with_spread(row["test_mean_and_deviation"][key], len(row["seeds"])) for key in QUALITY]
             parts.append(_row(row["model"], len(row["seeds"]), *cells))
         parts += [f"| *{name}* | | {cells} |" for name, cells in PAPERS.get(corpus, [])]
     return "\n".join(parts)
@@ -99,6 +96,11 @@ SEQUENCE_PAPERS = {  # micro-F1, macro-F1, subset accuracy, Hamming loss
 _VIOLATING = "documents_that_violate_the_tree"
 
 
+def _with_spread(values: list[float], seeds: int) -> str:
+    """Mean and deviation over seeds; one measurement has no deviation."""
+    return _plain(values[0]) + (f" ± {_plain(values[1])}" if seeds > 1 else "")
+
+
 def sequences(found: dict[str, Any]) -> str:
     """Every model with the decision that did best on validation, then the papers' rules, then the papers' own rows."""
     parts = []
@@ -111,11 +113,12 @@ def sequences(found: dict[str, Any]) -> str:
             if row["corpus"] != corpus or any(study in row["name"] for study in (", no ", ", lambda", "beams")):
                 continue
             name = row["name"].removeprefix(f"{corpus} ")
-            lines.append((name, row["test_mean_and_deviation"]))
+            seeds = len(row["seeds"])
+            lines.append((name, row["test_mean_and_deviation"], seeds))
             for rule, values in row.get("test_by_rule", {}).items():
-                lines.append((f"{name}, {rule}" if rule == "decoded" else f"{name}, at {rule.lstrip('0')}", values))
-        for name, values in sorted(lines, key=lambda line: -line[1]["micro_f1"][0]):
-            parts.append(_row(name, *(f"{_plain(values[key][0])} ± {_plain(values[key][1])}" for key in keys)))
+                lines.append((f"{name}, {rule}" if rule == "decoded" else f"{name}, at {rule.lstrip('0')}", values, seeds))
+        for name, values, seeds in sorted(lines, key=lambda line: -line[1]["micro_f1"][0]):
+            parts.append(_row(name, *(_with_spread(values[key], seeds) for key in keys)))
         parts += [f"| *{name}* | {cells} |" for name, cells in SEQUENCE_PAPERS[corpus]]
     return "\n".join(parts)
 
@@ -155,7 +158,7 @@ def joint(found: dict[str, Any]) -> str:
         parts += ["", _row(*head), _row(*["---"] * len(head))]
         for row in sorted(rows, key=lambda row: -row["test_mean_and_deviation"]["micro_f1"][0]):
             values = row["test_mean_and_deviation"]
-            cells = [f"{_plain(values[key][0])} ± {_plain(values[key][1])}" for key in keys]
+            cells = [_with_spread(values[key], len(row["seeds"])) for key in keys]
             pair = apart.get(row["name"].replace(" ", "-"), {})
             cells += [_interval(pair[key]) if key in pair else "" for key in keys[:2]]
             parts.append(_row(row["name"].removeprefix(f"{corpus} "), *cells))
