@@ -1,6 +1,7 @@
 """Labels that training never saw: laco's shared head beside the nearest embedding of a frozen encoder.
 
-    python benchmarks/new_labels.py --data DIR [--corpus debtags] [--hold 60] [--seeds 0,1,2] [--set epochs=6 ...] [--out FILE]
+    python benchmarks/new_labels.py --data DIR [--corpus debtags] [--hold 60] [--seeds 0,1,2] [--set epochs=6 ...]
+        [--labels 120 --documents 5000] [--out FILE]
 
 Some labels are held out: documents of train and valid lose them, as if nobody had thought of them yet. They are then added by
 name and description, and scored on validation documents (``--split test``: once, when settings are frozen). Only documents that
@@ -126,6 +127,7 @@ def main() -> None:
     parser.add_argument("--hold", type=int, default=60)
     parser.add_argument("--least", type=int, default=20, help="training documents that a label to hold out must have")
     parser.add_argument("--seeds", default="0")
+    parser.add_argument("--labels", type=int, default=0, help="use the so many most frequent labels alone; 0 for all")
     parser.add_argument("--documents", type=int, default=0, help="training documents, evenly taken; 0 for all")
     parser.add_argument("--encoder", default="minilm", help="for laco and for the embedding")
     parser.add_argument("--set", action="append", default=[], dest="settings")
@@ -139,6 +141,11 @@ def main() -> None:
             name: part.subset(np.linspace(0, len(part) - 1, min(len(part), told.documents)).astype(int))
             for name, part in parts.items()
         }
+    if told.labels:
+        counts = np.bincount(parts["train"].truth.indices, minlength=len(labels))
+        often = np.sort(np.argsort(-counts, kind="stable")[: told.labels])
+        few = LabelSet([labels[number] for number in often], descriptions=labels.descriptions)
+        parts = {name: part.with_labels(few) for name, part in parts.items()}
     recipe = Recipe("laco", {"shared": True, "label_text": "description", "encoder": told.encoder}).with_overrides(told.settings)
     result = []
     for seed in map(int, told.seeds.split(",")):
