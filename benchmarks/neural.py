@@ -55,7 +55,8 @@ def run_one(told: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
     if told.keep:
         sets = {name: classifier.decision.decide(classifier.scores(parts[name].texts), labels) for name in names[1:]}
         keep(told.keep / f"{job['name'].replace(' ', '-')}-{told.seed}.npz", {n: (sets[n], parts[n].truth) for n in sets})
-    for name in names[1:] if not getattr(classifier.model, "folds", 0) or job["model"] != "mixed" else names[2:]:
+    learned = job["model"] == "mixed" and job.get("options", {}).get("folds")  # from validation documents too
+    for name in names[2 if learned else 1 :]:
         start = time.perf_counter()
         row[name] = _kept(classifier.evaluate(parts[name]))
         row[f"{name}_seconds"] = time.perf_counter() - start
