@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -162,7 +163,9 @@ def main() -> None:
         result.append(row)
         print(json.dumps({name: row[name] for name in ("seed", "laco", "embedding")}))
     if told.out:
-        told.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        sizes = {name: len(part) for name, part in parts.items()} | {"labels": len(parts["train"].labels), "held": told.hold}
+        found = {"command": " ".join(["python", *sys.argv]), "split": told.split, "sizes": sizes, "rows": result}
+        told.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

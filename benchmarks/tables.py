@@ -215,6 +215,16 @@ def padding(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def new_labels(found: dict[str, Any]) -> str:
+    """The means over the draws of labels."""
+    keys = ("p@1", "p@3", "p@5", "average_precision", "micro_f1", "macro_f1", "best_f1")
+    lines = [_row("", *(key.replace("_", " ") for key in keys)), _row(*["---"] * (1 + len(keys)))]
+    for name, title in (("laco", "laco, its shared head"), ("embedding", "nearest embedding")):
+        rows = [row[name] for row in found["rows"]]
+        lines.append(_row(title, *(_plain(sum(row[key] for row in rows) / len(rows)) for key in keys)))
+    return "\n".join(lines)
+
+
 SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "baselines": baselines,
     "neural": neural,
@@ -224,6 +234,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "sequences-trees": sequences_trees,
     "joint": joint,
     "joint_cost": joint_cost,
+    "new_labels": new_labels,
     "decoding": decoding,
     "decoding-cpu": decoding,
     "padding": padding,
