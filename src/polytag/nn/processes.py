@@ -6,6 +6,7 @@ model may call any method of its network, and parameters that a loss does not to
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Sequence
 
 import torch
@@ -16,6 +17,12 @@ from torch import Tensor
 from polytag.nn.devices import pick_device
 
 
+def _leave() -> None:
+    """Leave the other processes in order: an interpreter that ends while threads still talk to them may be aborted."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 class Processes:
     """How many processes there are, which one this is, and what they exchange."""
 
@@ -24,6 +31,9 @@ class Processes:
         accelerator = Accelerator()  # also chooses the GPU of this process
         self.count: int = accelerator.num_processes
         self.rank: int = accelerator.process_index
+        if self.count > 1:
+            atexit.unregister(_leave)
+            atexit.register(_leave)
         self.device: torch.device = accelerator.device if self.count > 1 else pick_device(device)
 
     @property
