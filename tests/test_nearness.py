@@ -108,7 +108,7 @@ def test_the_shared_head_adds_to_it(classifier: Classifier, training: bool) -> N
     """In training as it is; for labels that it never saw it counts half."""
     network, tokens = network_of(classifier), batch(classifier, TEST.texts[:4])
     near = near_of(classifier)
-    near.known = near.texts(classifier.model._label_tokens(classifier.labels.names))  # type: ignore[attr-defined]
+    near.known = near.texts(classifier.model._label_texts(classifier.labels.names))  # type: ignore[attr-defined]
     network.shared_only = True
     network.train(training)
     for module in network.modules():

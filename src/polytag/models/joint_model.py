@@ -74,13 +74,17 @@ class JointModel(NeuralModel):
         left = max(encoder.positions - self.max_length, encoder.positions // 4)
         return min(most, max(left, total if total <= encoder.positions // 2 else 0))
 
+    def _label_texts(self, names: Sequence[str]) -> list[str]:
+        """What is read of labels: their names, or their descriptions where they have one."""
+        known = self.labels.descriptions if self.label_text == "description" else {}
+        return [known.get(name, name) for name in names]
+
     def _label_tokens(self, names: Sequence[str]) -> list[NDArray[np.int64]]:
         """The tokens of labels, at least one each; one exactly where they are new tokens."""
         assert self.tokens is not None
         if self.label_text == "new":
             return [np.full(1, self.tokens.pad, dtype=np.int64) for _ in names]
-        known = self.labels.descriptions if self.label_text == "description" else {}
-        ids, offsets = self.tokens.encode([known.get(name, name) for name in names])
+        ids, offsets = self.tokens.encode(self._label_texts(names))
         nothing = np.full(1, self.tokens.pad, dtype=np.int64)
         return [ids[a:b].astype(np.int64) if b > a else nothing for a, b in itertools.pairwise(offsets.tolist())]
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from polytag.nn.batch import Layout
+from polytag.nn.batch import Layout, tokenise
+from polytag.nn.embedding import document_vectors
 from polytag.nn.frozen import FrozenEncoder
+from polytag.text.tokens import SubwordTokens, WordTokens
 
 SCALE = 20.0  # what encoders of sentences multiply a cosine with when they learn which two texts belong together
-_AT_ONCE = 64
-_LONGEST = 128  # tokens of a label's text that are read
+_LONGEST = 128  # tokens of a text that are read where it is given as such
 
 
 class Nearness:
@@ -25,9 +24,11 @@ class Nearness:
     learns beside it is how labels of this kind are given. The mean makes it start around zero.
     """
 
-    def __init__(self, frozen: FrozenEncoder, layout: Layout, mean: float = 0.0) -> None:
-        """Take the encoder, what stands around texts, and the mean."""
-        self.frozen, self.layout, self.mean = frozen, layout, mean
+    def __init__(self, frozen: FrozenEncoder, tokens: WordTokens | SubwordTokens, mean: float = 0.0) -> None:
+        """Take the encoder, its tokens, and the mean."""
+        self.frozen, self.tokens, self.mean = frozen, tokens, mean
+        longest = min(_LONGEST, frozen.encoder.positions or _LONGEST)
+        self.layout = Layout(longest, prefix=tokens.prefix, suffix=tokens.suffix, pad=tokens.pad)
         self.known = self.added = torch.zeros(0, frozen.size)
 
     @torch.no_grad()
@@ -38,23 +39,10 @@ class Nearness:
             self.frozen.to(ids.device)
         return self.frozen.vectors(ids, mask)
 
-    @torch.no_grad()
-    def texts(self, pieces: Sequence[NDArray[Any]]) -> Tensor:
-        """The same for texts that are given by their tokens, without what stands around them."""
-        device = next(self.frozen.encoder.parameters()).device
-        around = len(self.layout.prefix) + len(self.layout.suffix)
-        most = min(_LONGEST, self.frozen.encoder.positions or _LONGEST) - around
-        found = [torch.zeros(0, self.frozen.size, device=device)]
-        for start in range(0, len(pieces), _AT_ONCE):
-            rows = [
-                [*self.layout.prefix, *piece[:most].tolist(), *self.layout.suffix] for piece in pieces[start : start + _AT_ONCE]
-            ]
-            lengths = np.array([len(row) for row in rows])
-            mask = torch.from_numpy(np.arange(lengths.max()) < lengths[:, None])
-            ids = torch.full(mask.shape, self.layout.pad, dtype=torch.long)
-            ids[mask] = torch.tensor([token for row in rows for token in row], dtype=torch.long)
-            found.append(self.frozen.vectors(ids.to(device), mask.to(device)))
-        return torch.cat(found)
+    def texts(self, texts: Sequence[str]) -> Tensor:
+        """The same for texts."""
+        found = document_vectors(self.frozen.encoder, tokenise(self.tokens, texts), self.layout, "mean", "fp32")
+        return torch.from_numpy(found).to(self.known.device)
 
     def of(self, documents: Tensor, labels: Tensor) -> Tensor:
         """How near they are (batch, labels), from vectors (batch, size) and (labels, size)."""
@@ -66,6 +54,6 @@ class Nearness:
         return {"frozen": self.frozen.state(), "mean": self.mean}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any], layout: Layout) -> Nearness:
+    def from_state(cls, state: Mapping[str, Any], tokens: WordTokens | SubwordTokens) -> Nearness:
         """Build it again."""
-        return cls(FrozenEncoder.from_state(state["frozen"]), layout, float(state["mean"]))
+        return cls(FrozenEncoder.from_state(state["frozen"]), tokens, float(state["mean"]))
