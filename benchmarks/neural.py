@@ -11,7 +11,8 @@ folder and the seed: so can a mixture name the runs of an earlier call. A job's 
 are judged by: thresholds such as 0.5, ``"decoded"``, or ``"closed"`` and ``"open"`` under the label tree. Its ``variants`` are
 settings that a trained model is given afterwards.
 
-With ``--keep`` the label sets that every classifier decides are kept in a folder, as NAME-SEED.npz, for ``bootstrap.py``.
+With ``--keep`` the label sets that every classifier decides are kept in a folder, as NAME-SEED.npz, for ``bootstrap.py``; with
+``--scores`` the scores of the validation documents are, in half precision, to try mixtures on.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ def run_one(told: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
     if told.keep:
         sets = {name: classifier.decision.decide(classifier.scores(parts[name].texts), labels) for name in names[1:]}
         keep(told.keep / f"{job['name'].replace(' ', '-')}-{told.seed}.npz", {n: (sets[n], parts[n].truth) for n in sets})
+    if told.scores:
+        _keep_scores(told.scores / f"{job['name'].replace(' ', '-')}-{told.seed}.npz", classifier.scores(parts["valid"].texts))
     learned = job["model"] == "mixed" and job.get("options", {}).get("folds")  # from validation documents too
     for name in names[2 if learned else 1 :]:
         start = time.perf_counter()
@@ -73,6 +76,15 @@ def _filled(options: Any, told: argparse.Namespace) -> Any:
     if isinstance(options, list):
         return [_filled(value, told) for value in options]
     return options.format(runs=told.runs, seed=told.seed) if isinstance(options, str) else options
+
+
+def _keep_scores(path: Path, scores: Any) -> None:
+    """Scores as sparse rows, rounded to half precision."""
+    import numpy as np
+
+    matrix = scores.matrix
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, data=matrix.data.astype(np.float16), indices=matrix.indices, indptr=matrix.indptr)
 
 
 def _kept(found: dict[str, float]) -> dict[str, float]:
@@ -169,7 +181,8 @@ def run_job(told: argparse.Namespace, job: dict[str, Any], seed: int) -> dict[st
     """One job in a process of its own; what it prints last is its row."""
     command = [sys.executable, __file__, "--data", str(told.data), "--one", json.dumps(job), "--seed", str(seed)]
     command += ["--test"] * told.test + (["--runs", str(told.runs)] if told.runs else [])
-    command += (["--keep", str(told.keep)] if told.keep else []) + ["--documents", str(told.documents)]
+    command += (["--keep", str(told.keep)] if told.keep else []) + (["--scores", str(told.scores)] if told.scores else [])
+    command += ["--documents", str(told.documents)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"seed": seed, "error": done.stderr[-2000:]}
@@ -196,6 +209,7 @@ def main() -> None:
     parser.add_argument("--test", action="store_true", help="open the test documents too")
     parser.add_argument("--runs", type=Path, help="keep the trained classifiers in this folder")
     parser.add_argument("--keep", type=Path, help="keep the decided label sets in this folder")
+    parser.add_argument("--scores", type=Path, help="keep the scores of the validation documents in this folder")
     parser.add_argument("--documents", type=int, default=0, help="use so many documents of each part, to try the jobs; 0: all")
     parser.add_argument("--one", help="a job as JSON, run in this process")
     parser.add_argument("--seed", type=int, default=0)

@@ -206,16 +206,22 @@ def test_separators_learn_from_what_the_matcher_wrongly_retrieves(
     assert sum(map(len, differ)) <= 3, "documents between two equally good clusters aside"
 
 
-def test_given_labels_outside_of_the_beam_get_their_own_clusters_chance_to_the_same_power(
-    fitted: Classifier, parts: tuple[Corpus, Corpus]
+@pytest.mark.parametrize("power", [0.25, 1.5])
+def test_given_labels_outside_of_the_beam_get_no_help_from_a_small_power(
+    fitted: Classifier, parts: tuple[Corpus, Corpus], power: float
 ) -> None:
     model, texts = model_of(fitted, beam=2), parts[1].texts[:40]
-    model.exponent, model.curve = 0.25, [1.0, 0.0]
+    model.curve, every = [1.0, 0.0], len(model.cluster_set)
+    model.exponent = max(1.0, power)
+    expected = brute_force(model, texts, every)
+    model.exponent = power
+    inside = brute_force(model, texts, 2)
+    expected[inside > 0] = inside[inside > 0]
     everything = csr_array(np.ones((len(texts), len(model.labels)), dtype=np.float32))
     found = model.read(texts).given(everything).matrix.toarray()
-    np.testing.assert_allclose(found, brute_force(model, texts, len(model.cluster_set)), atol=2e-3)
-    inside = model.score(texts).matrix.toarray()
-    assert (inside == 0).any() and np.allclose(found[inside > 0], inside[inside > 0], atol=1e-6)
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+    searched = model.score(texts).matrix.toarray()
+    assert (searched == 0).any() and np.allclose(found[searched > 0], searched[searched > 0], atol=1e-6)
 
 
 def test_matched_gives_the_networks_best_clusters_and_the_true_ones(fitted: Classifier, parts: tuple[Corpus, Corpus]) -> None:

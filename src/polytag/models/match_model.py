@@ -38,7 +38,16 @@ from polytag.xmc.curve import STRAIGHT, curved, fit_curve
 from polytag.xmc.estimate import estimate, limit_of, require_memory
 from polytag.xmc.index import INDEXES, LabelTree, cluster_tree, instance_vectors, label_texts, label_vectors
 from polytag.xmc.join import joined_rows
-from polytag.xmc.match import SQUARED_HINGE, MatchNetwork, best_clusters, log_chances, match_quality, squared_hinge, text_vectors
+from polytag.xmc.match import (
+    SQUARED_HINGE,
+    MatchNetwork,
+    best_clusters,
+    log_chances,
+    match_quality,
+    softened,
+    squared_hinge,
+    text_vectors,
+)
 from polytag.xmc.rank import WORTH, Chunks, TreeRanker
 from polytag.xmc.train import NEGATIVES, Ranking, TreeTraining, positive_weights
 
@@ -70,8 +79,8 @@ class MatchModel(NeuralModel):
     """Labels in clusters; a network finds the clusters of a document, linear separators rank the labels in them.
 
     P(label | x) = P(cluster | x)^power P(label | x, cluster): X-BERT's equation 1 with a power of 1, where every label stands in
-    one cluster. A power below 1 makes up for a network that is too sure of itself. A subclass says what the network is; its
-    outputs are the clusters.
+    one cluster. A power below 1 makes up for a network that is too sure of itself; clusters outside of the beam, whose
+    separators know no such documents, are not helped by it. A subclass says what the network is; its outputs are the clusters.
     """
 
     long: str = param("head", "what is read of longer texts", choices=("head", "head+tail"))
@@ -309,7 +318,7 @@ class MatchModel(NeuralModel):
         logs = np.empty((len(prepared), len(self.cluster_set)), dtype=np.float32)
         vectors = self._no_vectors(len(prepared))
         for rows, found, documents in self.match(prepared):
-            logs[rows] = found * np.float32(self.exponent)  # of every cluster, also of those outside of the beam
+            logs[rows] = softened(found, self.exponent, self.beam)
             if vectors is not None:
                 vectors[rows] = documents
         return MatchRead(self, texts, logs, self._joined(self.tfidf.transform(prepared), vectors))

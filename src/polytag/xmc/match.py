@@ -137,6 +137,19 @@ def best_clusters(logs: NDArray[np.float32], beam: int) -> tuple[NDArray[np.int3
     return np.ascontiguousarray(best, dtype=np.int32), np.ascontiguousarray(np.take_along_axis(logs, best, 1), dtype=np.float32)
 
 
+def softened(logs: NDArray[np.float32], power: float, beam: int) -> NDArray[np.float32]:
+    """Logs (documents, clusters) of P(cluster | x) to a power; outside of the ``beam`` best clusters a power below 1 counts as 1.
+
+    Separators are told apart from the documents that a beam brings them. What they make of others is a guess, which a network
+    that says no must be able to outweigh: a mixture asks about labels that only another part has found.
+    """
+    found = logs * np.float32(power)
+    if power < 1 and beam < logs.shape[1]:
+        last = -np.partition(-logs, beam - 1, axis=1)[:, beam - 1 : beam]
+        found = np.where(logs < last, logs, found)
+    return found
+
+
 # -- what labels say about themselves ----------------------------------------------------------------------------------
 
 
