@@ -524,6 +524,27 @@ def test_many_labels_are_never_scored_all_for_the_k_best(mixed: Classifier, toy:
         assert row[0] == other[0] and row[1] == pytest.approx(other[1], abs=1e-6)
 
 
+def test_parts_read_as_many_texts_at_once_as_what_they_keep_allows(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    trees = {"all": {"candidates": 3, "refit": False}}
+    mixture = Classifier("mixed", {"parts": ["xlinear:a", "xlinear:b"], "settings": trees}).fit(toy.train, toy.valid)
+    texts, model, sizes = toy.test.texts, mixture.model, list[int]()
+    assert len(texts) > 20 and len(toy.test.labels) > 6
+    assert model.scored_labels() == 6 and model.kept_per_text() == 6, "three candidates of each, not every label there is"
+    expected, best = values(mixture.scores(texts)), values(mixture.scores(texts, k=2))
+    whole = XLinear.read
+
+    def read(self: XLinear, texts: Sequence[str]) -> Any:
+        sizes.append(len(texts))
+        return whole(self, texts)
+
+    monkeypatch.setattr(XLinear, "read", read)
+    monkeypatch.setattr("polytag.models.mixed._CELLS", 6 * 7 + 5)
+    assert np.array_equal(values(mixture.scores(texts)), expected) and np.array_equal(values(mixture.scores(texts, k=2)), best)
+    assert max(sizes) == 7 and sum(sizes) == 4 * len(texts)
+    Classifier("mixed", {"parts": ["xlinear:a", "xlinear:b"], "settings": trees}).fit(toy.train, toy.valid)
+    assert max(sizes) == 7, "also when held-out documents are scored"
+
+
 def test_an_artefact_with_a_part_that_is_not_registered_is_refused(mixed: Classifier, tmp_path: Path) -> None:
     from polytag.artefact import read_artefact, write_artefact
 

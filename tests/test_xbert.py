@@ -224,6 +224,11 @@ def test_given_labels_outside_of_the_beam_get_no_help_from_a_small_power(
     assert (searched == 0).any() and np.allclose(found[searched > 0], searched[searched > 0], atol=1e-6)
 
 
+def test_of_a_text_that_was_read_every_clusters_chance_is_kept(fitted: Classifier) -> None:
+    model = model_of(fitted, candidates=9)
+    assert len(model.cluster_set) > 1 and model.kept_per_text() == len(model.cluster_set) + 9
+
+
 def test_matched_gives_the_networks_best_clusters_and_the_true_ones(fitted: Classifier, parts: tuple[Corpus, Corpus]) -> None:
     model, test = model_of(fitted), parts[1]
     assert model.ranker is not None

@@ -337,6 +337,10 @@ class MatchModel(NeuralModel):
         """The candidates."""
         return min(self.candidates, len(self.labels))
 
+    def kept_per_text(self) -> int:
+        """What the network says of every cluster, and the candidates."""
+        return len(self.cluster_set) + self.scored_labels()
+
     # -- files -----------------------------------------------------------------------------------------------------
 
     def start_from(self, other: Self) -> NoReturn:

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 ALL = "all"  # the name under which settings are for every part
 _TAG = re.compile(r"[A-Za-z0-9_-]+")
 _FEW = 20_000  # labels up to which every part scores all of them, also when only the k best are asked for
-_CELLS = 4_000_000  # documents x labels that are scored at once for the k best
+_CELLS = 32_000_000  # numbers that all parts together keep of the texts that they have read
 _SEARCHED = 5_000_000  # held-out documents x labels up to which all of them are looked at when weights are compared
 _CANDIDATES = 100  # labels per document that are looked at where there are more
-_AT_ONCE = 2000  # held-out documents that parts are asked about at once
+_AT_ONCE = 2000  # most documents that parts are asked about at once
 
 
 class Taken(NamedTuple):
@@ -213,11 +213,12 @@ class Mixed(Model):
         """What the parts say of held-out documents, computed as ``score`` does it wherever the parts can be asked again."""
         names, batches = self.labels.names, []
         many = len(texts) * len(names) > _SEARCHED  # a part that would score all of these labels is not asked again
-        for at in range(0, max(1, len(texts)), _AT_ONCE):
-            some, asked = texts[at : at + _AT_ONCE], list[Asked]()
+        size = _texts_at_once(part.model for _, part in known if part is not None)
+        for at in range(0, max(1, len(texts)), size):
+            some, asked = texts[at : at + size], list[Asked]()
             for scores, part in known:
                 if part is None or scores.is_full or (many and part.model.scored_labels() == len(names)):
-                    asked.append(Said(scores.rows(at, at + _AT_ONCE)))
+                    asked.append(Said(scores.rows(at, at + size)))
                 else:
                     asked.append(Reader(part, part.model.read(some), names))
             batches.append(Together.of(asked, None))
@@ -260,13 +261,19 @@ class Mixed(Model):
         others too; in the others, a label that a part does not name counts as 0.
         """
         self.require_fitted()
-        if k is None:
-            return self._mixture(texts, None)
-        width = len(self.labels) if len(self.labels) <= _FEW else min(len(self.labels), 4 * k + _CANDIDATES)
-        size = max(1, _CELLS // max(1, width))
-        wanted = None if width == len(self.labels) else width
-        starts = range(0, max(1, len(texts)), size)
-        return Scores.stack([self._mixture(texts[at : at + size], wanted).best(k) for at in starts])
+        size, wanted = _texts_at_once(part.model for part in self.trained), None
+        if k is not None and len(self.labels) > max(_FEW, 4 * k + _CANDIDATES):
+            wanted = 4 * k + _CANDIDATES
+        found = (self._mixture(texts[at : at + size], wanted) for at in range(0, max(1, len(texts)), size))
+        return Scores.stack([scores if k is None else scores.best(k) for scores in found])
+
+    def scored_labels(self) -> int:
+        """What the parts score, as if no two of them named the same candidate."""
+        return min(len(self.labels), sum(part.model.scored_labels() for part in self.trained) or len(self.labels))
+
+    def kept_per_text(self) -> int:
+        """What all parts keep."""
+        return sum(part.model.kept_per_text() for part in self.trained)
 
     def _mixture(self, texts: Sequence[str], k: int | None) -> Scores:
         used = [(part, share) for part, share in zip(self.trained, self.shares, strict=True) if share > 0]
@@ -291,6 +298,11 @@ class Mixed(Model):
         """What each part is and how much it counts."""
         rows = zip(self.trained, self.shares, strict=True)
         return [{"name": p.name, "model": model_name(p.model), "weight": s, "options": p.model.options()} for p, s in rows]
+
+
+def _texts_at_once(models: Iterable[Model]) -> int:
+    """How many texts some models read together, by what they keep of each until they were asked about all candidates."""
+    return max(1, min(_AT_ONCE, _CELLS // max(1, sum(model.kept_per_text() for model in models))))
 
 
 def _registered(part: str) -> str | None:

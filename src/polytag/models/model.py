@@ -144,6 +144,10 @@ class Model(ABC):
         """How many labels of a document get a score; a model for very many labels scores candidates only."""
         return len(self.labels)
 
+    def kept_per_text(self) -> int:
+        """How many numbers are kept of a text that was read, until all questions about it are answered."""
+        return self.scored_labels()
+
     def use_export(self, artefact: Path) -> bool:
         """Score with what was exported from this artefact, if there is such an export and the model can; whether it does."""
         return False
