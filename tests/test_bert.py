@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from polytag.classifier import Classifier
+from polytag.labels import LabelSet
+from polytag.metrics_ranking import ranking_metrics
 from polytag.models.bert import Bert, BertNetwork
 from polytag.models.neural_model import NeuralModel
 from polytag.nn.batch import Batch
@@ -48,6 +50,22 @@ def test_the_head_is_a_linear_layer_on_the_pooled_states(pooling: str) -> None:
     pooled = np.array([row[0] if pooling == "cls" else row.mean(axis=0) for row in rows])
     found = network(ids, mask).detach().numpy()
     assert found == pytest.approx(pooled @ w.T + b, abs=1e-6)
+
+
+def test_labels_that_nobody_has_do_not_hold_back_the_others() -> None:
+    train, valid, test = toy_corpus(400), toy_corpus(60, 2), toy_corpus(100, 1)
+    labels = LabelSet([*train.labels, *(f"unused {number}" for number in range(5000))])
+    options = {**QUICK, "encoder": "words", "embedding": 16, "epochs": 8, "encoder_rate": 1e-2}
+    classifier = Classifier("bert", options).fit(train.with_labels(labels), valid.with_labels(labels))
+    assert ranking_metrics(test.with_labels(labels).truth, classifier.scores(test.texts))["p@1"] > 0.9
+
+
+def test_epsilon_shrinks_as_the_gradients_of_a_mean_over_many_outputs_do() -> None:
+    model = Bert(epsilon=1e-6)
+    assert model.settings().epsilon == 1e-6
+    for count, expected in ((90, 1e-6), (100, 1e-6), (1000, 1e-7), (50_000, 2e-9)):
+        model.labels = LabelSet(str(number) for number in range(count))
+        assert model.settings().epsilon == pytest.approx(expected)
 
 
 def test_probabilities_are_the_sigmoid_of_the_logits(trained: Classifier) -> None:

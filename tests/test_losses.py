@@ -68,5 +68,15 @@ def test_positive_weights_follow_the_ratio_and_the_cap() -> None:
     assert losses.positive_weights(np.array([10]), 100, 1.0).tolist() == pytest.approx([9])
 
 
+def test_log_odds_of_labels_that_nobody_has_stay_small_together() -> None:
+    few = sigmoid(losses.log_odds(np.array([0, 40, 100]), 100))
+    assert few.tolist() == pytest.approx([0.5 / 101, 40.5 / 101, 100.5 / 101])
+    counts = np.zeros(20_000)
+    counts[:4] = 40
+    many = sigmoid(losses.log_odds(counts, 100))
+    assert many[:4].tolist() == pytest.approx([0.4] * 4, abs=1e-3)
+    assert 0 < many[4:].sum() <= 0.1 * many[:4].sum() and np.isfinite(losses.log_odds(np.zeros(3), 0)).all()
+
+
 def test_log_odds_are_those_of_the_frequencies() -> None:
     assert sigmoid(losses.log_odds(np.array([10, 90]), 100)).tolist() == pytest.approx([0.1, 0.9], abs=0.01)

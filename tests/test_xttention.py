@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 from polytag.classifier import Classifier
 from polytag.models.xttention import Xttention
 from polytag.nn.encoders import BiLSTM, WordEncoder
+from polytag.nn.optimiser import Settings, make_optimiser
 from polytag.xmc.match import AttentionMatch
 from test_xbert import FAST, planted, precision
 
@@ -56,6 +58,21 @@ def test_the_sizes_are_those_of_the_paper() -> None:
     assert isinstance(made, AttentionMatch) and isinstance(made.encoder, BiLSTM)
     assert made.encoder.hidden == 2 * 512 and made.first.out_features == 350 and made.second.out_features == 30
     assert made.dense.in_features == 30 * 1024 and made.dense.out_features == 2000 and made.output.in_features == 2000
+
+
+def test_units_over_tens_of_thousands_of_inputs_stay_alive() -> None:
+    torch.manual_seed(0)
+    one = AttentionMatch(WordEncoder(200, 1024), 50, heads=30, attention=8, dense=100, dropout=0.0)
+    optimiser = make_optimiser(one, Settings(encoder_rate=1e-3, head_rate=1e-3), torch.device("cpu"))
+    ids = torch.randint(2, 200, (256, 10))
+    mask, truth = torch.ones_like(ids, dtype=torch.bool), torch.zeros(256, 50)
+    truth[torch.arange(256), ids[:, 0] % 50] = 1
+    for start in range(0, 40 * 32, 32):
+        rows = torch.arange(start, start + 32) % 256
+        optimiser.zero_grad()
+        functional.binary_cross_entropy_with_logits(one(ids[rows], mask[rows]), truth[rows]).backward()
+        optimiser.step()
+    assert float((one.document(ids, mask) > 0).any(dim=0).float().mean()) > 0.9
 
 
 def test_learns_planted_topics() -> None:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 CANDIDATES = 100  # labels per document that held-out scores keep where there are very many
 _FULL = 50_000_000  # held-out documents x labels up to which all scores are kept
+_OUTPUTS = 100  # up to which epsilon is what it is set to
 _CELLS = 16_000_000  # documents x labels that are scored at once
 
 
@@ -89,7 +90,7 @@ class NeuralModel(Model):
     weight_decay: float = param(0.01, "weight decay of AdamW", minimum=0)
     beta1: float = param(0.9, "decay of AdamW's first moment", minimum=0, maximum=1)
     beta2: float = param(0.999, "decay of AdamW's second moment", minimum=0, maximum=1)
-    epsilon: float = param(1e-8, "smallest denominator of AdamW", minimum=0)
+    epsilon: float = param(1e-8, "smallest denominator of AdamW, for 100 outputs; less for more", minimum=0)
     clip: float = param(1.0, "largest norm of the gradients; 0 for any", minimum=0)
     average: float = param(0.0, "decay of a moving average of the weights, kept in their place; 0: none", minimum=0, maximum=1)
     precision: str = param("auto", "of matrix products; auto: bf16 on a GPU that has it", choices=PRECISIONS)
@@ -263,8 +264,13 @@ class NeuralModel(Model):
         take_over(self.network, earlier.network.state_dict(), self.labels, earlier.labels)
 
     def settings(self) -> Settings:
-        """What the loop is told."""
-        return Settings(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Settings)})
+        """What the loop is told.
+
+        Losses are means over the outputs, so gradients are the smaller the more outputs there are. AdamW's epsilon goes along:
+        beside the gradients of thousands of outputs, the usual one would hold all steps back.
+        """
+        told = {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings)}
+        return Settings(**{**told, "epsilon": self.epsilon * min(1.0, _OUTPUTS / max(1, len(self._outputs())))})
 
     def _held_out(self, arrays: TokenArrays, valid: Corpus) -> HeldOut:
         many = len(valid) * len(self._outputs()) > _FULL

@@ -54,6 +54,12 @@ def positive_weights(counts: NDArray[Any], documents: int, power: float, most: f
 
 
 def log_odds(counts: NDArray[Any], documents: int) -> NDArray[np.float32]:
-    """The log-odds of every label's frequency (one imagined hit and miss each): where an output bias may start."""
-    share = (np.asarray(counts, dtype=np.float64) + 0.5) / (documents + 1)
+    """The log-odds of every label's frequency: where an output bias may start.
+
+    Half a hit and half a miss are imagined for each label, and less where there are so many labels that what is imagined would
+    outweigh a tenth of what is known: the outputs of labels that nobody has would drown the others at first.
+    """
+    counts = np.asarray(counts, dtype=np.float64)
+    imagined = min(0.5, max(counts.sum(), 1.0) / (10 * max(1, len(counts))))
+    share = (counts + imagined) / (documents + 2 * imagined)
     return np.log(share / (1 - share)).astype(np.float32)

@@ -47,16 +47,19 @@ class Settings:
 def parameter_groups(network: nn.Module, settings: Settings) -> list[dict[str, Any]]:
     """Parameters that share a rate and a decay; the encoder's rate falls by ``layer_decay`` with every layer from its top down.
 
-    Biases and normalisations are not decayed. The head is everything outside ``network.encoder``.
+    Biases and normalisations are not decayed. The head is everything outside ``network.encoder``. Parameters that a network
+    names in ``rate_shares`` have that share of their rate.
     """
     encoder = getattr(network, "encoder", None)
     depths: dict[str, int] = {} if encoder is None else {f"encoder.{name}": depth for name, depth in encoder.depths().items()}
     top = max(depths.values(), default=0)
+    shares: dict[str, float] = getattr(network, "rate_shares", {})
     groups: dict[tuple[float, float], dict[str, Any]] = {}
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
             continue
         rate = settings.encoder_rate * settings.layer_decay ** (top - depths[name]) if name in depths else settings.head_rate
+        rate *= shares.get(name, 1.0)
         decay = 0.0 if parameter.ndim < 2 else settings.weight_decay
         group = groups.setdefault((rate, decay), {"params": [], "names": [], "base": rate, "lr": rate, "weight_decay": decay})
         group["params"].append(parameter)

@@ -29,6 +29,7 @@ from polytag.scores import Scores
 SQUARED_HINGE = "squared-hinge"
 _LABEL_TOKENS = 64  # of a label's name and description
 _RECALLS = 10
+_INPUTS = 256  # of a layer, up to which its weights have the full rate
 _TIE = 0.01  # how much the squared error of the probabilities counts beside the recall, which it must not outweigh
 
 
@@ -84,6 +85,9 @@ class AttentionMatch(MatchNetwork):
         self.second = nn.Linear(attention, heads, bias=False)  # W_s2
         self.dense = nn.Linear(heads * encoder.hidden, dense)
         self.dropout = nn.Dropout(dropout)
+        # AdamW moves every weight by about the rate, whatever its gradient. Over tens of thousands of inputs that adds up to steps
+        # which switch units off for all documents, and a unit that is off learns nothing any more.
+        self.rate_shares = {"dense.weight": min(1.0, _INPUTS / self.dense.in_features)}
 
     def attend(self, states: Tensor, mask: Tensor) -> Tensor:
         """The weights of the words (batch, heads, length): A; they sum to one over the words that are there."""
