@@ -38,7 +38,11 @@ PAPER_3 = [  # P@1, 3, 5, then R@1, 3, 5
     ("Wiki-500K: X-BERT (T=1)", "64.12 / 43.26 / 32.88 | | 19.75 / 34.41 / 40.80"),
     ("Wiki-500K: X-BERT (T=6)", "67.80 / 46.52 / 35.73 | +11.3 / +12.6 / +12.8 % | 21.18 / 37.46 / 44.79"),
 ]
-OURS_3 = ["xlinear", "xlinear, three trees", *(f"{m} {i}" for m in ("xttention", "xbert") for i in ("text", "pifa"))]
+OURS_3 = [
+    *("xlinear", "xlinear, three trees", "xlinear, vectors beside words"),
+    *(f"{model} {index}" for model in ("xttention", "xbert") for index in ("text", "pifa")),
+    "xbert text, words alone",
+]
 ENSEMBLES = {"v1": "label text, T=3", "v2": "PIFA, T=3", "v3": "both, T=6"}
 Rows = dict[str, dict[str, Any]]
 
@@ -92,7 +96,7 @@ def overall(rows: Rows) -> str:
 
 def draw(rows: Rows) -> None:
     """Figure 5: what ensembles add to the single configuration that is better on validation."""
-    there = [corpus for corpus in CORPORA if f"{corpus} xbert v3" in rows]
+    there = [corpus for corpus in CORPORA if f"{corpus} xbert v1" in rows]
     if not there:
         return
     figure = Figure(figsize=(4.5 * len(there), 3.5), layout="constrained")
@@ -103,6 +107,8 @@ def draw(rows: Rows) -> None:
             (rows[f"{corpus} xbert {i}"] for i in ("text", "pifa")), key=lambda r: r["valid_mean_and_deviation"]["p@1"][0]
         )
         for place, (version, what) in enumerate(ENSEMBLES.items()):
+            if f"{corpus} xbert {version}" not in rows:
+                continue
             gains = [own - one for own, one in zip(_values(rows[f"{corpus} xbert {version}"]), _values(single), strict=True)]
             axes.bar([k + 0.27 * (place - 1) for k in range(3)], gains, width=0.25, label=f"{version} ({what})")
         axes.set_xticks(range(3), ["P@1", "P@3", "P@5"])

@@ -29,8 +29,8 @@ from test_rank import dense_weights, worth_of
 from test_xlinear import corpus
 
 FAST: dict[str, Any] = {
-    "encoder": "words", "embedding": 32, "epochs": 6, "batch_size": 32, "encoder_rate": 0.02, "head_rate": 0.02, "beam": 3,
-    "device": "cpu", "precision": "fp32",
+    "encoder": "words", "embedding": 32, "epochs": 6, "batch_size": 32, "encoder_rate": 0.02, "head_rate": 0.02, "clusters": 7,
+    "beam": 3, "device": "cpu", "precision": "fp32",
 }  # fmt: skip
 
 
@@ -149,11 +149,22 @@ def test_other_ways_to_index_match_and_rank(parts: tuple[Corpus, Corpus], option
     assert np.array_equal(again.score(test.texts).matrix.data, model.score(test.texts).matrix.data)
 
 
-def test_how_many_clusters() -> None:
-    for labels, clusters, expected in [(2, 0, 2), (48, 0, 7), (3714, 0, 62), (28_139, 0, 469), (10, 4, 4), (10, 50, 10)]:
-        model = XBert(clusters=clusters)
-        model.labels = LabelSet(str(j) for j in range(labels))
-        assert model._count() == expected
+@pytest.mark.parametrize(
+    ("labels", "clusters", "expected", "searched"),
+    [
+        (2, 0, 2, 2), (629, 0, 629, 100), (1001, 0, 1000, 100), (10_000, 0, 2500, 100), (35_425, 0, 8856, 99),
+        (200_000, 0, 10_000, 20), (500_000, 0, 10_000, 10), (900_000, 0, 15_000, 10), (10, 4, 4, 4), (10, 50, 10, 10),
+        (5000, 100, 100, 10),
+    ],
+)  # fmt: skip
+def test_how_many_clusters_there_are_and_are_searched(labels: int, clusters: int, expected: int, searched: int) -> None:
+    model = XBert(clusters=clusters)
+    model.labels = LabelSet(map(str, range(labels)))
+    assert model._count() == expected and model.searched() == searched
+    model.beam = 7
+    assert model.searched() == min(7, expected)
+    model.cluster_set = LabelSet(map(str, range(5)))  # of an artefact that was made with other defaults
+    assert model.searched() == 5
 
 
 def test_the_power_is_the_one_that_ranks_held_out_documents_best(parts: tuple[Corpus, Corpus], tmp_path: Path) -> None:

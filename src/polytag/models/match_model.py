@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -56,7 +55,9 @@ if TYPE_CHECKING:
     from polytag.run import Run
 
 log = logging.getLogger(__name__)
+_ALONE, _SHARED, _MOST = 1000, 4, 10_000  # clusters up to which labels share none; labels of one; clusters, if those are enough
 _PER_CLUSTER = 60  # labels of a cluster at the most, unless the number of clusters is set
+_RANKED, _BEAM = 400, (10, 100)  # labels that a beam should hold, and the least and most clusters for that
 JOINS = ("frozen", "network", "none")
 _POWERS = (1.0, 0.75, 0.5, 1.5, 0.25, 0.125)
 _CELLS = 8_000_000  # documents x clusters that are scored at once
@@ -87,8 +88,15 @@ class MatchModel(NeuralModel):
     loss: str = param("bce", "bce, focal, asymmetric or squared-hinge, over the clusters", choices=(*LOSSES, SQUARED_HINGE))
     index: str = param("pifa", "what stands for a label: its text, its documents' words (pifa), or both", choices=INDEXES)
     label_encoder: str = param("", "encoder of the labels' texts; empty: that of the documents, before it is trained")
-    clusters: int = param(0, "clusters of labels; 0: the square root of their number, one for 60 labels at the least", minimum=0)
-    beam: int = param(10, "clusters of a document whose labels are ranked", minimum=1, maximum=10_000)
+    clusters: int = param(
+        0, "clusters of labels; 0: one for 4 labels, but 1,000 (or all labels) to 10,000, or one for 60", minimum=0
+    )
+    beam: int = param(
+        0,
+        "clusters of a document whose labels are ranked; 0: enough for 400 labels, but 10 to 100",
+        minimum=0,
+        maximum=10_000,
+    )
     candidates: int = param(100, "most labels that are scored per document", minimum=1, maximum=10_000)
     negatives: str = param(
         "matcher",
@@ -129,7 +137,7 @@ class MatchModel(NeuralModel):
 
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Index, match, rank: each a stage of the run. Without validation documents a tenth of the others takes their place."""
-        self.labels = train.labels
+        self.labels, self.cluster_set = train.labels, LabelSet(())
         train, valid = train.held_apart(valid, self.seed)
         corpus = train if valid is None else train.concat(valid)
         words = self._words(corpus, len(train), run)
@@ -162,7 +170,7 @@ class MatchModel(NeuralModel):
         count = self._count()
         needed = estimate(
             words, truth, branching=max(2, count), max_leaf=-(-len(self.labels) // count), max_terms=self.max_terms, trees=1,
-            prune=self.prune, matcher=self.beam if self.negatives == "matcher" else 0, half=self.half,
+            prune=self.prune, matcher=self.searched() if self.negatives == "matcher" else 0, half=self.half,
             dense=0 if self.origin is None else self.origin.size,
         )  # fmt: skip
         run.log("estimate", needed.told())
@@ -171,7 +179,13 @@ class MatchModel(NeuralModel):
     def _count(self) -> int:
         """How many clusters there are."""
         n = len(self.labels)
-        return min(self.clusters or max(math.isqrt(n - 1) + 1, -(-n // _PER_CLUSTER)), n)
+        return min(self.clusters or max(min(max(_ALONE, n // _SHARED), _MOST), -(-n // _PER_CLUSTER)), n)
+
+    def searched(self) -> int:
+        """How many clusters of a document are looked into."""
+        count = len(self.cluster_set) or self._count()
+        least, most = _BEAM
+        return min(self.beam or min(max(_RANKED * count // len(self.labels), least), most), count)
 
     def _index(self, features: csr_array, truth: csr_array) -> State:
         """Clusters of labels that are alike (3.2)."""
@@ -199,7 +213,7 @@ class MatchModel(NeuralModel):
         prepared = prepare(texts, self.preprocess, self.max_words)
 
         def make() -> State:
-            n, beam = len(prepared), min(self.beam, len(self.cluster_set))
+            n, beam = len(prepared), self.searched()
             clusters, logs = np.empty((n, beam), dtype=np.int32), np.empty((n, beam), dtype=np.float32)
             vectors = self._no_vectors(n)
             for rows, found, documents in self.match(prepared, run):
@@ -248,13 +262,13 @@ class MatchModel(NeuralModel):
 
     def _held_out(self, arrays: TokenArrays, valid: Corpus) -> HeldOut:
         """The best clusters alone, chosen on the device: all of them would keep the host busy after every epoch."""
-        return HeldOut(valid.truth, self._score(arrays, min(self.beam, len(self.cluster_set))))
+        return HeldOut(valid.truth, self._score(arrays, self.searched()))
 
     def _watched(self) -> str:
         return "cluster_recall"
 
     def _value(self, held: HeldOut, least: int) -> float:
-        return match_quality(held.scores, held.truth, min(self.beam, len(self.cluster_set)))
+        return match_quality(held.scores, held.truth, self.searched())
 
     def _label_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self.loss == SQUARED_HINGE:
@@ -318,7 +332,7 @@ class MatchModel(NeuralModel):
         logs = np.empty((len(prepared), len(self.cluster_set)), dtype=np.float32)
         vectors = self._no_vectors(len(prepared))
         for rows, found, documents in self.match(prepared):
-            logs[rows] = softened(found, self.exponent, self.beam)
+            logs[rows] = softened(found, self.exponent, self.searched())
             if vectors is not None:
                 vectors[rows] = documents
         return MatchRead(self, texts, logs, self._joined(self.tfidf.transform(prepared), vectors))
@@ -329,7 +343,7 @@ class MatchModel(NeuralModel):
         names, parts = self.cluster_set.names, []
         for at in range(0, max(1, len(texts)), size):
             logs = self.read(texts[at : at + size]).logs
-            parts.append(Scores.candidates(*best_clusters(logs, min(self.beam, logs.shape[1])), names, "margin"))
+            parts.append(Scores.candidates(*best_clusters(logs, self.searched()), names, "margin"))
         assert self.ranker is not None
         return Scores.stack(parts), self.ranker.tree.levels(truth)[0]
 

@@ -31,7 +31,7 @@ class MatchRead(Read):
         model, names = self.matcher, self.matcher.labels.names
         assert model.ranker is not None
         most = model.scored_labels()
-        clusters, logs = best_clusters(self.logs, min(model.beam, self.logs.shape[1]))
+        clusters, logs = best_clusters(self.logs, model.searched())
         found = model.ranker.best_below(self.rows, clusters, logs, most if k is None else min(k, most), model.worth)
         return curved(*found, model.curve, names)
 

@@ -62,4 +62,5 @@ def log_odds(counts: NDArray[Any], documents: int) -> NDArray[np.float32]:
     counts = np.asarray(counts, dtype=np.float64)
     imagined = min(0.5, max(counts.sum(), 1.0) / (10 * max(1, len(counts))))
     share = (counts + imagined) / (documents + 2 * imagined)
-    return np.log(share / (1 - share)).astype(np.float32)
+    found: NDArray[np.float32] = np.log(share / (1 - share)).astype(np.float32)
+    return found

@@ -85,9 +85,9 @@ class AttentionMatch(MatchNetwork):
         self.second = nn.Linear(attention, heads, bias=False)  # W_s2
         self.dense = nn.Linear(heads * encoder.hidden, dense)
         self.dropout = nn.Dropout(dropout)
-        # AdamW moves every weight by about the rate, whatever its gradient. Over tens of thousands of inputs that adds up to steps
-        # which switch units off for all documents, and a unit that is off learns nothing any more.
-        self.rate_shares = {"dense.weight": min(1.0, _INPUTS / self.dense.in_features)}
+        # AdamW moves every weight by about the rate, whatever its gradient. Over tens of thousands of inputs that adds up to
+        # steps which switch units off for all documents, and a unit that is off learns nothing any more.
+        self.rate_shares: dict[str, float] = {"dense.weight": min(1.0, _INPUTS / self.dense.in_features)}
 
     def attend(self, states: Tensor, mask: Tensor) -> Tensor:
         """The weights of the words (batch, heads, length): A; they sum to one over the words that are there."""
