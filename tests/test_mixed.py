@@ -545,6 +545,22 @@ def test_parts_read_as_many_texts_at_once_as_what_they_keep_allows(toy: Toy, mon
     assert max(sizes) == 7, "also when held-out documents are scored"
 
 
+def test_finished_parts_that_name_candidates_read_the_held_out_documents_once(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"candidates": 3, "refit": False}
+    parts = {name: Classifier("xlinear", {**options, "seed": seed}).fit(toy.train) for seed, name in enumerate("ab")}
+    whole, read = XLinear.read, list[Sequence[str]]()
+
+    def watched(self: XLinear, texts: Sequence[str]) -> Any:
+        read.append(texts)
+        return whole(self, texts)
+
+    monkeypatch.setattr(XLinear, "read", watched)
+    mixture = Mixed.of(parts)
+    held = mixture.fit(toy.train, toy.valid, Run())
+    assert [list(texts) for texts in read] == [list(toy.valid.texts)] * 2
+    assert held is not None and np.array_equal(values(held.scores), values(mixture.score(toy.valid.texts)))
+
+
 def test_an_artefact_with_a_part_that_is_not_registered_is_refused(mixed: Classifier, tmp_path: Path) -> None:
     from polytag.artefact import read_artefact, write_artefact
 

@@ -51,7 +51,10 @@ class Taken(NamedTuple):
 
 
 class HeldPart(NamedTuple):
-    """Scores on held-out documents, and the part that gave them, if it is there itself: then it can be asked for more."""
+    """Scores on held-out documents, and the part that gave them, if it is there itself: then it can be asked for more.
+
+    Scores are missing where nothing is known, or where a part that names candidates will be asked anyway.
+    """
 
     scores: Scores | None
     part: Part | None = None
@@ -188,7 +191,7 @@ class Mixed(Model):
 
     def _weigh(self, held: Sequence[HeldPart], train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Choose the weights, if there is anything to choose them on."""
-        known = [(one.scores, one.part) for one in held if one.scores is not None]
+        known = [one for one in held if one.scores is not None or (one.part is not None and _names_some(one.part.model))]
         shares = [weight / sum(self.weights) for weight in self.weights] or even_weights(len(self.parts))
         self.shares = self._by_training(shares)
         if valid is None or len(known) < len(held):
@@ -209,7 +212,7 @@ class Mixed(Model):
         times = max(1, self.folds)
         return [share / times for share in shares for _ in range(times)]
 
-    def _held_together(self, known: Sequence[tuple[Scores, Part | None]], texts: Sequence[str]) -> Together:
+    def _held_together(self, known: Sequence[HeldPart], texts: Sequence[str]) -> Together:
         """What the parts say of held-out documents, computed as ``score`` does it wherever the parts can be asked again."""
         names, batches = self.labels.names, []
         many = len(texts) * len(names) > _SEARCHED  # a part that would score all of these labels is not asked again
@@ -217,10 +220,11 @@ class Mixed(Model):
         for at in range(0, max(1, len(texts)), size):
             some, asked = texts[at : at + size], list[Asked]()
             for scores, part in known:
-                if part is None or scores.is_full or (many and part.model.scored_labels() == len(names)):
-                    asked.append(Said(scores.rows(at, at + size)))
-                else:
+                if part is not None and (scores is None or not (scores.is_full or (many and not _names_some(part.model)))):
                     asked.append(Reader(part, part.model.read(some), names))
+                else:
+                    assert scores is not None
+                    asked.append(Said(scores.rows(at, at + size)))
             batches.append(Together.of(asked, None))
         return Together.stack(batches)
 
@@ -305,6 +309,11 @@ def _texts_at_once(models: Iterable[Model]) -> int:
     return max(1, min(_AT_ONCE, _CELLS // max(1, sum(model.kept_per_text() for model in models))))
 
 
+def _names_some(model: Model) -> bool:
+    """Whether a model scores candidates only, and can be asked about others."""
+    return model.scored_labels() < len(model.labels)
+
+
 def _registered(part: str) -> str | None:
     """The name of the model that a part is trained as, or None for a finished run."""
     name = part.partition(":")[0]
@@ -340,6 +349,8 @@ def _taken_part(
     model = taken.classifier.model
     part = Part(name, model, columns, taken.classifier.calibration)
     seen = _learned_from(name, taken, train, valid)
+    if not seen and _names_some(model):  # probabilities, which need no calibration
+        return part, None, True
     if not seen:
         many = len(valid) * len(train.labels) > _SEARCHED
         held = HeldOut(valid.truth, model.score(valid.texts, _CANDIDATES if many else None))
