@@ -114,6 +114,9 @@ def test_matrix_products_are_done_in_whole_numbers_and_attention_in_one_operatio
         ("leam", {"embedding": 16}),
         ("lsan", {"encoder": "words", "embedding": 16}),
         ("lsan", {"encoder": "bilstm", "embedding": 16, "hidden": 8, "layers": 2}),
+        ("xbert", {"encoder": "words", "embedding": 16, "join": "none"}),
+        ("xbert", {"encoder": "words", "embedding": 16, "join": "network", "join_weight": 3.0}),
+        ("xttention", {"embedding": 16, "hidden": 8, "heads": 3, "attention": 4, "dense": 12, "join": "network"}),
         ("bert", {"encoder": "words", "embedding": 16, "pooling": "max", "long": "windows", "max_length": 8, "overlap": 2}),
     ],
 )  # fmt: skip

@@ -304,11 +304,9 @@ def test_a_model_that_does_not_fit_into_memory_is_refused(parts: tuple[Corpus, C
         XBert(**FAST, memory=0.0001).fit(parts[0], None, Run())
 
 
-def test_it_cannot_go_on_and_joined_vectors_cannot_be_exported(fitted: Classifier, tmp_path: Path) -> None:
+def test_it_cannot_go_on(fitted: Classifier) -> None:
     with pytest.raises(ConfigError, match="whose clusters are others"):
         XBert().start_from(fitted.model)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="join=network cannot be exported"):
-        XBert(join="network").export(tmp_path)
 
 
 def test_a_state_that_does_not_fit_together_is_refused(fitted: Classifier) -> None:

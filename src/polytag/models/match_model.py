@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
 
 import numpy as np
@@ -29,7 +28,6 @@ from polytag.nn.embedding import read_documents
 from polytag.nn.frozen import FrozenEncoder
 from polytag.nn.losses import LOSSES
 from polytag.nn.pretrained import WORD_ENCODERS
-from polytag.nn.reading import for_reading
 from polytag.scores import Scores
 from polytag.text.prepare import prepare
 from polytag.text.tfidf import Tfidf
@@ -40,6 +38,7 @@ from polytag.xmc.join import joined_rows
 from polytag.xmc.match import (
     SQUARED_HINGE,
     MatchNetwork,
+    WithVector,
     best_clusters,
     log_chances,
     match_quality,
@@ -287,12 +286,14 @@ class MatchModel(NeuralModel):
         self.network.to(device)
         data = Documents(tokenise(self.tokens, prepared, run), self._layout(), device, multiple=self.pad_multiple)
         joins, origin = self._joins(), None if self.origin is None else self.origin.to(device)
-        network: Any = for_reading(self.network.eval()) if joins == "network" else self._reader(device)
+        network: Any = self._reader(device)
+        if joins == "network" and isinstance(network, MatchNetwork):  # what was exported gives vectors by itself
+            network = WithVector(network)
         with torch.inference_mode(), autocast(device, pick_precision(self.precision, device)):
             for rows, batch in read_documents(data, self._rows_at_once()):
-                vectors = network.document(batch.ids, batch.mask) if joins == "network" else None
-                logits = network(batch.ids, batch.mask) if vectors is None else network.output(vectors)
-                found = log_chances(logits, self.loss).cpu().numpy()
+                outputs = network(batch.ids, batch.mask)
+                found = log_chances(outputs[:, : len(self.cluster_set)], self.loss).cpu().numpy()
+                vectors = outputs[:, len(self.cluster_set) :] if joins == "network" else None
                 vectors = vectors if origin is None else origin.vectors(batch.ids, batch.mask)
                 yield rows, found, None if vectors is None else _unit(vectors)
 
@@ -361,13 +362,11 @@ class MatchModel(NeuralModel):
         """Refuse: new labels would need new clusters."""
         raise ConfigError(f"{model_name(self)!r} cannot go on from an earlier run, whose clusters are others; train it again")
 
-    def export(self, artefact: Path, *, int8: bool = False) -> Path:
-        """Write the network as ONNX beside the artefact; it gives no vectors of its own to join."""
-        if self._joins() == "network":
-            raise ConfigError(
-                "a model with join=network cannot be exported: the exported network gives no vectors; train with join=frozen"
-            )
-        return super().export(artefact, int8=int8)
+    def _to_export(self) -> torch.nn.Module:
+        """The network, with its vectors if they are joined."""
+        network = super()._to_export()
+        assert isinstance(network, MatchNetwork)
+        return WithVector(network) if self._joins() == "network" else network
 
     def state(self) -> State:
         """The network, the clusters, the vocabulary and the separators."""

@@ -357,8 +357,12 @@ class NeuralModel(Model):
     def export(self, artefact: Path, *, int8: bool = False) -> Path:
         """Write the network as ONNX beside the artefact that this model was loaded from; the folder."""
         self.require_fitted()
+        return export_network(self._to_export(), artefact, int8=int8)
+
+    def _to_export(self) -> nn.Module:
+        """What an export computes."""
         assert self.network is not None
-        return export_network(self.network, artefact, int8=int8)
+        return self.network
 
     def use_export(self, artefact: Path) -> bool:
         """Score on the CPU with what was exported from this artefact, if there is such an export; whether there is."""

@@ -55,6 +55,25 @@ class MatchNetwork(nn.Module, ABC):
         return logits
 
 
+class WithVector(nn.Module):
+    """A match network that also gives a document's vector, behind the logits: (batch, clusters + size)."""
+
+    def __init__(self, network: MatchNetwork) -> None:
+        """Take the network; its weights are shared."""
+        super().__init__()
+        self.network = network
+
+    @property
+    def encoder(self) -> Encoder:
+        """The network's."""
+        return self.network.encoder
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Logits and vectors."""
+        vectors = self.network.document(ids, mask)
+        return torch.cat([self.network.output(vectors), vectors], dim=1)
+
+
 class BertMatch(MatchNetwork):
     """X-BERT (3.3.2): the state of the first token, or the mean of all, of a fine-tuned encoder."""
 
