@@ -19,6 +19,7 @@ from polytag.metrics_ranking import ranking_metrics
 from polytag.models.match_model import MatchModel
 from polytag.models.xbert import XBert
 from polytag.models.xlinear import XLinear
+from polytag.models.xttention import Xttention
 from polytag.nn.frozen import FrozenEncoder
 from polytag.run import Run
 from polytag.xmc.estimate import estimate
@@ -36,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fitted(folder: Path, **options: Any) -> XBert:
-    model = XBert(**{**QUICK, "encoder": str(folder), **options})
+    model = XBert(**{**QUICK, "encoder": str(folder), "join": "frozen", **options})
     model.fit(TRAIN, None, Run())
     return model
 
@@ -102,7 +103,7 @@ def test_a_network_can_be_exported_beside_frozen_vectors(folder: Path, tmp_path:
     pytest.importorskip("onnxruntime")
     from polytag.classifier import Classifier
 
-    classifier = Classifier("xbert", {**QUICK, "encoder": str(folder), "epochs": 1}).fit(TRAIN, TEST)
+    classifier = Classifier("xbert", {**QUICK, "encoder": str(folder), "epochs": 1, "join": "frozen"}).fit(TRAIN, TEST)
     classifier.save(tmp_path / "run")
     before = classifier.scores(TEST.texts).matrix.toarray()
     loaded = Classifier.load(tmp_path / "run")
@@ -129,6 +130,16 @@ def test_the_estimate_counts_joined_vectors() -> None:
     without, joined = (estimate(rows, TRAIN.truth, **sizes, dense=dense) for dense in (0, 384))
     assert joined.memory - without.memory > len(TRAIN) * 384 * 8 and joined.model > without.model
     assert joined.seconds > without.seconds
+
+
+@pytest.mark.parametrize("join", ["network", "frozen", "none"])
+def test_how_long_joined_vectors_will_be_is_known_before_training(folder: Path, join: str) -> None:
+    size = 0 if join == "none" else 32
+    model = fitted(folder, join=join, epochs=1)
+    assert model._dense() == size and model.read(TEST.texts[:1]).rows.shape[1] == len(model.tfidf.keys) + size
+    fresh = XBert(encoder="bilstm", hidden=5, embedding=3, join=join)
+    assert fresh._dense() == (10 if join == "network" else 0), "words know nothing before they are trained"
+    assert Xttention(dense=7, join=join)._dense() == (7 if join == "network" else 0)
 
 
 # -- the same vectors without a network that is trained ----------------------------------------------------------------

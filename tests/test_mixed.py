@@ -21,9 +21,10 @@ from polytag.decision import METRICS, NOISE
 from polytag.errors import ArtefactError, ConfigError
 from polytag.labels import LabelSet, indicator
 from polytag.models.binary_relevance import BinaryRelevance
-from polytag.models.mixed import Mixed, _refits
+from polytag.models.mixed import Mixed
 from polytag.models.mixing import UNITS, aligned, candidates_of, columns_of, fit_weights, mix, on_valid, with_entries
 from polytag.models.model import MODELS, HeldOut, Model, State, model_class
+from polytag.models.taken import refits
 from polytag.models.xlinear import XLinear
 from polytag.recipe import Recipe
 from polytag.run import Run, read_log
@@ -177,7 +178,7 @@ def test_sparse_parts_are_weighed_as_if_what_they_lack_were_zero(data: st.DataOb
 
 
 def test_models_that_train_again_on_everything_have_learned_from_validation_documents() -> None:
-    assert _refits(BinaryRelevance()) and _refits(XLinear()) and not _refits(XLinear(refit=False)) and not _refits(Mixed())
+    assert refits(BinaryRelevance()) and refits(XLinear()) and not refits(XLinear(refit=False)) and not refits(Mixed())
 
 
 # -- the same documents ------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from test_xlinear import corpus
 
 FAST: dict[str, Any] = {
     "encoder": "words", "embedding": 32, "epochs": 6, "batch_size": 32, "encoder_rate": 0.02, "head_rate": 0.02, "clusters": 7,
-    "beam": 3, "device": "cpu", "precision": "fp32",
+    "beam": 3, "join": "none", "device": "cpu", "precision": "fp32",
 }  # fmt: skip
 
 

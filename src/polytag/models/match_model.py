@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -57,7 +58,7 @@ log = logging.getLogger(__name__)
 _ALONE, _SHARED, _MOST = 1000, 4, 10_000  # clusters up to which labels share none; labels of one; clusters, if those are enough
 _PER_CLUSTER = 60  # labels of a cluster at the most, unless the number of clusters is set
 _RANKED, _BEAM = 400, (10, 100)  # labels that a beam should hold, and the least and most clusters for that
-JOINS = ("frozen", "network", "none")
+JOINS = ("network", "frozen", "none")
 _POWERS = (1.0, 0.75, 0.5, 1.5, 0.25, 0.125)
 _CELLS = 8_000_000  # documents x clusters that are scored at once
 
@@ -103,8 +104,8 @@ class MatchModel(NeuralModel):
         choices=NEGATIVES,
     )
     join: str = param(
-        "frozen",
-        "whose vector of a document stands beside tf-idf in ranking: the encoder's as it came (frozen), the network's, or none",
+        "network",
+        "whose vector of a document stands beside tf-idf in ranking: the network's, the encoder's as it came (frozen), or none",
         choices=JOINS,
     )
     join_weight: float = param(0.5, "length of that vector, less the mean of all, beside the words', which is 1", minimum=0)
@@ -170,10 +171,20 @@ class MatchModel(NeuralModel):
         needed = estimate(
             words, truth, branching=max(2, count), max_leaf=-(-len(self.labels) // count), max_terms=self.max_terms, trees=1,
             prune=self.prune, matcher=self.searched() if self.negatives == "matcher" else 0, half=self.half,
-            dense=0 if self.origin is None else self.origin.size,
+            dense=self._dense(),
         )  # fmt: skip
         run.log("estimate", needed.told())
         require_memory(needed, limit_of(self.memory))
+
+    def _dense(self) -> int:
+        """How long the vectors will be that are joined; 0 for none."""
+        if self.origin is not None:
+            return self.origin.size
+        return self._width() if self._joins() == "network" else 0
+
+    @abstractmethod
+    def _width(self) -> int:
+        """How long the network's vector of a document will be."""
 
     def _count(self) -> int:
         """How many clusters there are."""

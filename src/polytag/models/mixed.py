@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from polytag.artefact import artefact_folder, manifest_digest
-from polytag.calibration import Platt
 from polytag.errors import ConfigError
-from polytag.models.linear_model import LinearModel
 from polytag.models.mixing import columns_of, even_weights, fit_weights
 from polytag.models.model import MODELS, HeldOut, Model, State, model_class, model_name, param, suggestion
-from polytag.models.part import Asked, Part, Reader, Said, Together, out_of_fold
+from polytag.models.part import Asked, Part, Reader, Said, Together, names_some
 from polytag.models.side_by_side import Training, train_parts
+from polytag.models.taken import Taken, refits, taken_part
 from polytag.options import validate_options
-from polytag.recipe import Recipe
 from polytag.scores import Scores
 
 if TYPE_CHECKING:
@@ -32,7 +25,6 @@ if TYPE_CHECKING:
     from polytag.corpus import Corpus
     from polytag.run import Run
 
-log = logging.getLogger(__name__)
 ALL = "all"  # the name under which settings are for every part
 _TAG = re.compile(r"[A-Za-z0-9_-]+")
 _FEW = 20_000  # labels up to which every part scores all of them, also when only the k best are asked for
@@ -40,14 +32,6 @@ _CELLS = 32_000_000  # numbers that all parts together keep of the texts that th
 _SEARCHED = 5_000_000  # held-out documents x labels up to which all of them are looked at when weights are compared
 _CANDIDATES = 100  # labels per document that are looked at where there are more
 _AT_ONCE = 2000  # most documents that parts are asked about at once
-
-
-class Taken(NamedTuple):
-    """A finished classifier that becomes a part, the checksums of what it was trained on, and one of itself."""
-
-    classifier: Classifier
-    documents: str
-    digest: str
 
 
 class HeldPart(NamedTuple):
@@ -166,10 +150,12 @@ class Mixed(Model):
             if name in taken:
                 assert valid is not None
                 place = f"{number}-taken"
-                part, scores, same = _taken_part(name, taken[name], columns[name], (train, valid), run, place)
+                part, scores, same = taken_part(
+                    name, taken[name], columns[name], (train, valid), run, place, _compared(train, valid)
+                )
             else:
                 part, scores = next(fresh)
-                same = not _refits(part.model)
+                same = not refits(part.model)
             self.trained.append(part)
             held.append(HeldPart(scores, part if same else None))
         self.labels = train.labels
@@ -191,7 +177,7 @@ class Mixed(Model):
 
     def _weigh(self, held: Sequence[HeldPart], train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Choose the weights, if there is anything to choose them on."""
-        known = [one for one in held if one.scores is not None or (one.part is not None and _names_some(one.part.model))]
+        known = [one for one in held if one.scores is not None or (one.part is not None and names_some(one.part.model))]
         shares = [weight / sum(self.weights) for weight in self.weights] or even_weights(len(self.parts))
         self.shares = self._by_training(shares)
         if valid is None or len(known) < len(held):
@@ -199,8 +185,8 @@ class Mixed(Model):
         together = self._held_together(known, valid.texts)
         if not self.weights and len(self.parts) > 1:
             least = min(int(np.diff(corpus.truth.indptr).min(initial=0)) for corpus in (train, valid))
-            many = len(valid) * len(self.labels) > _SEARCHED
-            compared = [scores.best(_CANDIDATES) if many and scores.is_full else scores for scores in together.scores]
+            most = _compared(train, valid)
+            compared = [scores.best(most) if most and scores.is_full else scores for scores in together.scores]
             found = fit_weights(compared, valid.truth, self.optimise, least)
             shares = found.weights
             self.shares = self._by_training(shares)
@@ -220,7 +206,7 @@ class Mixed(Model):
         for at in range(0, max(1, len(texts)), size):
             some, asked = texts[at : at + size], list[Asked]()
             for scores, part in known:
-                if part is not None and (scores is None or not (scores.is_full or (many and not _names_some(part.model)))):
+                if part is not None and (scores is None or not (scores.is_full or (many and not names_some(part.model)))):
                     asked.append(Reader(part, part.model.read(some), names))
                 else:
                     assert scores is not None
@@ -238,19 +224,11 @@ class Mixed(Model):
     def _take(self, part: str) -> Taken:
         """A classifier that is trained already."""
         if part in self.given:
-            classifier = self.given[part]
-            classifier.model.require_fitted()
-            return Taken(classifier, str(classifier.recipe.data.get("fingerprint", "")), "")
-        from polytag.classifier import Classifier
-
+            return Taken.of(self.given[part])
         if not Path(part).exists():
             hint = suggestion(part.partition(":")[0], list(MODELS))
             raise ConfigError(f"the part {part!r} is no model and no folder of a run; {hint}")
-        folder = artefact_folder(part)
-        digest = manifest_digest(folder)
-        classifier = Classifier.load(folder)
-        classifier.model.use_export(Path(os.devnull))  # an export stays behind: the mixture is saved without it
-        return Taken(classifier, _documents_of(folder), digest)
+        return Taken.load(part)
 
     def start_from(self, other: Self) -> NoReturn:
         """Refuse: each part has its own way."""
@@ -304,14 +282,14 @@ class Mixed(Model):
         return [{"name": p.name, "model": model_name(p.model), "weight": s, "options": p.model.options()} for p, s in rows]
 
 
+def _compared(train: Corpus, valid: Corpus) -> int | None:
+    """How many labels per document are looked at when weights are compared; None for all."""
+    return _CANDIDATES if len(valid) * len(train.labels) > _SEARCHED else None
+
+
 def _texts_at_once(models: Iterable[Model]) -> int:
     """How many texts some models read together, by what they keep of each until they were asked about all candidates."""
     return max(1, min(_AT_ONCE, _CELLS // max(1, sum(model.kept_per_text() for model in models))))
-
-
-def _names_some(model: Model) -> bool:
-    """Whether a model scores candidates only, and can be asked about others."""
-    return model.scored_labels() < len(model.labels)
 
 
 def _registered(part: str) -> str | None:
@@ -323,69 +301,3 @@ def _registered(part: str) -> str | None:
 def _has(kind: type[Model], option: str) -> bool:
     """Whether a model takes this option."""
     return any(f.name == option and f.init for f in dataclasses.fields(kind))
-
-
-# -- parts from finished runs ------------------------------------------------------------------------------------------
-
-
-def _documents_of(folder: Path) -> str:
-    """The checksums of the training and validation documents of a run, from the recipe beside its artefact; empty if unknown."""
-    try:
-        return str(Recipe.read(folder.parent / "recipe.toml").data.get("fingerprint", ""))
-    except ConfigError:
-        return ""
-
-
-def _taken_part(
-    name: str,
-    taken: Taken,
-    columns: NDArray[np.int32] | None,
-    corpora: tuple[Corpus, Corpus],
-    run: Run,
-    place: str,
-) -> tuple[Part, Scores | None, bool]:
-    """A finished model as a part, its scores on validation documents that it was not trained on, and whether it gave them."""
-    train, valid = corpora
-    model = taken.classifier.model
-    part = Part(name, model, columns, taken.classifier.calibration)
-    seen = _learned_from(name, taken, train, valid)
-    if not seen and _names_some(model):  # probabilities, which need no calibration
-        return part, None, True
-    if not seen:
-        many = len(valid) * len(train.labels) > _SEARCHED
-        held = HeldOut(valid.truth, model.score(valid.texts, _CANDIDATES if many else None))
-        part.calibrate(HeldOut(valid.with_labels(model.labels).truth, held.scores))
-        return part, part.probabilities(held.scores, train.labels.names), True
-    own = train.with_labels(model.labels), valid.with_labels(model.labels)
-    state = run.stage(f"part-{place}", partial(out_of_fold, part, *own, run, place), key={"artefact": taken.digest})
-    part.calibration = None if state["calibration"] is None else Platt.from_state(state["calibration"])
-    if state["held"] is None:  # too few documents
-        return part, None, False
-    return part, part.probabilities(Scores.from_state(state["held"], model.labels.names), train.labels.names), False
-
-
-def _learned_from(name: str, taken: Taken, train: Corpus, valid: Corpus) -> bool:
-    """Whether the finished model's own scores on these validation documents would be of documents that it learned from.
-
-    Linear models learn from validation documents too, once their settings are chosen, and so do the separators of models with
-    ``refit``; networks only keep their best weights by them. What the run was trained on is told by its recipe; where that is
-    not known, networks are trusted.
-    """
-    one, other = train.fingerprint(), valid.fingerprint()
-    if taken.documents.startswith(other):
-        raise ConfigError(f"the part {name!r} was trained on the validation documents; give others, which it never saw")
-    if taken.documents == one:
-        return False
-    if _refits(taken.classifier.model):
-        return True
-    if taken.documents != one + other:
-        log.warning("%s was trained on other documents, as far as is known; it must not have seen the validation documents", name)
-    inside = [part.model for part in taken.classifier.model.trained] if isinstance(taken.classifier.model, Mixed) else []
-    if any(isinstance(model, Mixed) or _refits(model) for model in inside):
-        raise ConfigError(f"the part {name!r} is a mixture that may have learned from these documents; name its parts instead")
-    return False
-
-
-def _refits(model: Model) -> bool:
-    """Whether a model learns from its validation documents in the end."""
-    return isinstance(model, LinearModel) or bool(getattr(model, "refit", False))

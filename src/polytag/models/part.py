@@ -79,6 +79,11 @@ class Part:
         return cls(str(state["name"]), model, columns_of(own, labels, state["name"]), calibration)
 
 
+def names_some(model: Model) -> bool:
+    """Whether a model scores candidates only: probabilities, which need no calibration."""
+    return model.scored_labels() < len(model.labels)
+
+
 class Asked(Protocol):
     """Something that names labels of documents, and can then be asked about others; all in probabilities."""
 

@@ -8,7 +8,8 @@ from torch import nn
 
 from polytag.models.match_model import MatchModel
 from polytag.models.model import param
-from polytag.nn.encoders import POOLINGS
+from polytag.nn.encoders import POOLINGS, build_encoder
+from polytag.nn.pretrained import WordSizes, describe_encoder
 from polytag.xmc.match import BertMatch
 
 
@@ -20,6 +21,10 @@ class XBert(MatchModel):
 
     def _network(self, n_labels: int) -> nn.Module:
         return BertMatch(self._encoder(), n_labels, self.pooling, self.dropout)
+
+    def _width(self) -> int:
+        sizes = WordSizes(self.vocabulary, self.embedding, self.hidden, self.layers)
+        return build_encoder(describe_encoder(self.encoder, (), sizes, None)[1]).hidden
 
     def _joins(self) -> str:
         """An encoder that is not trained is the frozen one: its vectors need no second reading."""

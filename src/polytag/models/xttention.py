@@ -23,6 +23,7 @@ class Xttention(MatchModel):
     layers: int = 1
     encoder_rate: float = 1e-3
     epochs: int = 12
+    join: str = "none"
     dropout: float = param(0.3, "dropout before the hidden layer and before the output", minimum=0, maximum=0.95)
     heads: int = param(30, "rows of attention over the words (r)", minimum=1)
     attention: int = param(350, "hidden units of the attention (d_a)", minimum=1)
@@ -30,3 +31,6 @@ class Xttention(MatchModel):
 
     def _network(self, n_labels: int) -> nn.Module:
         return AttentionMatch(self._encoder(), n_labels, self.heads, self.attention, self.dense, self.dropout)
+
+    def _width(self) -> int:
+        return self.dense
