@@ -88,8 +88,9 @@ def main() -> None:
             rows.append(speed(corpus, name, told))
             print(name, rows[-1], flush=True)
     best = {name: max(row["documents_per_second"] for row in rows) for name, rows in turns.items()}
+    settings = f"--models {told.models} --turns {told.turns}"
     found = {
-        "command": "python benchmarks/joint_cost.py --data DIR --encoder FOLDER --out FILE",
+        "command": f"python benchmarks/joint_cost.py --data DIR --encoder FOLDER {settings} --out FILE",
         "gpu": torch.cuda.get_device_name() if told.device == "cuda" else "", "torch": torch.__version__,
         "documents": told.documents, "batch_size": told.batch_size, "documents_per_second": best,
         "times_slower_than_bert": {name: best["bert"] / value for name, value in best.items() if "bert" in best}, "turns": turns,

@@ -260,9 +260,8 @@ def main() -> None:
         for labels in map(int, told.sizes.split(",")):
             row = measure(labels, told)
             rows = sorted([*(old for old in rows if old["labels"] != labels), row], key=lambda one: one["labels"])
-            RESULTS.write_text(
-                json.dumps({"command": "python benchmarks/scale.py", "rows": rows}, indent=1) + "\n", encoding="utf-8"
-            )
+            command = " ".join(["python benchmarks/scale.py", *sys.argv[1:]])
+            RESULTS.write_text(json.dumps({"command": command, "rows": rows}, indent=1) + "\n", encoding="utf-8")
     draw(rows)
 
 

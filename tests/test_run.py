@@ -279,6 +279,17 @@ def test_without_a_terminal_quiet_lines_come_every_ten_seconds(
     assert captured.out == captured.err == ""
 
 
+def test_on_a_terminal_there_are_bars_unless_only_warnings_are_wanted(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert list(Run().track(range(3), "shown")) == [0, 1, 2]
+    with caplog.at_level(logging.WARNING, "polytag"):
+        assert list(Run().track(range(3), "hidden")) == [0, 1, 2]
+    told = capsys.readouterr().err
+    assert "shown" in told and "hidden" not in told
+
+
 def test_bars_go_to_standard_error_nest_and_survive_breaks(capsys: pytest.CaptureFixture[str]) -> None:
     with Run(progress=True) as run:
         for _ in run.track(range(2), "epochs"):

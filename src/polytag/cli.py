@@ -52,6 +52,7 @@ def polytag(
 ) -> None:
     """Set up the log lines that a person sees."""
     logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("polytag").setLevel(logging.WARNING if quiet else logging.NOTSET)  # bars ask for that, see Run.track
     for noisy in ("numba", "matplotlib", "transformers", "httpx"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     if version:

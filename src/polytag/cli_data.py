@@ -97,7 +97,9 @@ def sample(out: Annotated[Path, typer.Option("--out", help="folder to write")] =
 
 @data_app.command()
 def make(
-    documents: Annotated[int, typer.Option("--documents", help="documents to train on; valid and test get a tenth each")],
+    documents: Annotated[
+        int, typer.Option("--documents", help="documents to train on; valid and test get a tenth, at most 10,000")
+    ],
     labels: Annotated[int, typer.Option("--labels", help="labels, drawn by a power law")],
     out: Annotated[Path, typer.Option("--out", help="folder to write")],
     words: Annotated[int, typer.Option("--words", help="words of a document")] = 60,

@@ -47,7 +47,10 @@ class Run:
     """
 
     def __init__(self, folder: str | Path | None = None, *, progress: bool | None = None, resume: bool = False) -> None:
-        """Open the folder, new or not; ``progress`` None shows bars on a terminal; ``resume`` keeps earlier checkpoints."""
+        """Open the folder, new or not.
+
+        ``progress`` None shows bars on a terminal, unless polytag logs warnings only; ``resume`` keeps earlier checkpoints.
+        """
         self.folder = None if folder is None else Path(folder)
         self.resume = resume
         self.fingerprint = ""
@@ -198,7 +201,8 @@ class Run:
         """Go through something while a bar on the terminal, or a quiet line in the log now and then, tells how far it is."""
         if total is None and isinstance(iterable, Sized):
             total = len(iterable)
-        bar = sys.stderr.isatty() if self._progress is None else self._progress
+        wanted = sys.stderr.isatty() and logging.getLogger("polytag").level <= logging.INFO
+        bar = wanted if self._progress is None else self._progress
         return self._with_bar(iterable, description, total) if bar else _with_lines(iterable, description, total)
 
     def _with_bar(self, iterable: Iterable[T], description: str, total: int | None) -> Iterator[T]:
