@@ -43,7 +43,7 @@ def main() -> None:
         for model in told.models.split(","):
             new = rows_of(told.data / name, [model])
             kept = [row for row in found["rows"] if (row["corpus"], row["model"]) != (name, model)]
-            found = {"command": "python benchmarks/baselines.py", "machine": machine(), "rows": [*kept, *new]}
+            found |= {"command": "python benchmarks/baselines.py", "machine": machine(), "rows": [*kept, *new]}
             OUT.write_text(json.dumps(found, indent=1) + "\n")
             keys = ("micro_f1", "macro_f1", "subset_accuracy", "p@1", "train_seconds", "documents_per_second", "megabytes")
             print(name, model, {key: new[0][key] for key in keys}, flush=True)
