@@ -1,6 +1,6 @@
 """Train models with given settings and measure them: on validation while settings are chosen, on test once they are frozen.
 
-    python benchmarks/neural.py --data DIR --jobs JOBS.json --parallel 6 --out FILE [--test] [--runs DIR]
+    python benchmarks/neural.py --data DIR --jobs JOBS.json... --parallel 6 --out FILE [--only PATTERN] [--test] [--runs DIR]
 
 JOBS.json is a list of ``{"name": ..., "corpus": "reuters", "model": "bert", "options": {...}, "seeds": [0, 1, 2]}``. Jobs run
 side by side, one process each. Validation numbers are those of the decision fitted there, and cross-fitted (thresholds from the
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 import time
@@ -203,7 +204,8 @@ def main() -> None:
     """Run all jobs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--jobs", type=Path)
+    parser.add_argument("--jobs", type=Path, nargs="+", default=[])
+    parser.add_argument("--only", default="", help="run the jobs alone in whose name this pattern is found")
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--test", action="store_true", help="open the test documents too")
@@ -217,7 +219,7 @@ def main() -> None:
     if told.one:
         print(json.dumps(run_one(told, json.loads(told.one))))
         return
-    jobs = json.loads(told.jobs.read_text())
+    jobs = [job for path in told.jobs for job in json.loads(path.read_text()) if re.search(told.only, job["name"])]
     with ThreadPoolExecutor(told.parallel) as pool:
         pending = {pool.submit(run_job, told, job, seed): job for job in jobs for seed in job.get("seeds", [0])}
         for job in jobs:
