@@ -1,4 +1,4 @@
-"""Puts the numbers of results/*.json into README.md, between its markers: ``python benchmarks/tables.py``."""
+"""Puts the numbers of results/*.json into README.md, and some into the project's: ``python benchmarks/tables.py``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from extreme import markdown as extreme
+from headlines import headlines
 from peers.report import put, render
 
 HERE = Path(__file__).parent
@@ -251,6 +252,7 @@ def main() -> None:
         results = HERE / "results" / f"{name}.json"
         if results.exists():
             put(readme, name, table(json.loads(results.read_text())))
+    put(HERE.parent / "README.md", "headlines", headlines(HERE / "results"))
 
 
 if __name__ == "__main__":

@@ -89,12 +89,12 @@ def verdict(rows: list[dict[str, Any]]) -> list[str]:
         return []
     plain, complete = done["br"], done["br-complete"]
     fast = min(peers, key=lambda row: median(row["train_s"]))
-    whole = min(peers, key=_with_tuning)
+    whole = min(peers, key=with_tuning)
     return [
         f"As they decide by themselves: polytag br {_times(plain, median(plain['train_s']), 'own')}; the fastest flat peer, "
         f"{fast['name']}, {_times(fast, median(fast['train_s']), 'own')}. With thresholds chosen and that time counted: polytag "
         f"br, complete, {_times(complete, median(complete['train_s']), 'own')}; {whole['name']} "
-        f"{_times(whole, _with_tuning(whole), 'tuned')}. Numba's compilation, once per installation and not in the times: "
+        f"{_times(whole, with_tuning(whole), 'tuned')}. Numba's compilation, once per installation and not in the times: "
         f"{sum(complete['compile_s']):.1f} s."
     ]
 
@@ -106,7 +106,7 @@ def _times(row: dict[str, Any], train: float, decision: str) -> str:
     return f"trains in {train:.2f} s and predicts in {1000 * predict:.0f} ms at a micro-F1 of {quality}"
 
 
-def _with_tuning(row: dict[str, Any]) -> float:
+def with_tuning(row: dict[str, Any]) -> float:
     """Seconds for the final fit and for the threshold, which takes a fit of its own on less data."""
     return float(median(row["train_s"]) + sum(row["tune_s"]))
 

@@ -1,0 +1,99 @@
+"""The few numbers of results/*.json that stand in the project's README."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from peers.report import with_tuning
+
+Row = dict[str, Any]
+
+
+def headlines(folder: Path) -> str:
+    """One line for everything that was compared with something else."""
+    lines = [*_flat(_read(folder, "linear")), *_extreme(_read(folder, "extreme")), _networks(_read(folder, "xbert"))]
+    lines += [_scale(_read(folder, "scale")), _training(_read(folder, "training_speed"))]
+    lines += [_reading(_read(folder, "cpu_prediction"))]
+    return "\n".join(["| | polytag | beside it |", "|---|---|---|", *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+def _read(folder: Path, name: str) -> Row:
+    found: Row = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _plain(value: float) -> str:
+    return f"{value:.3f}".lstrip("0")
+
+
+def _flat(found: Row) -> list[tuple[str, str, str]]:
+    """Flat separators on debtags: as libraries decide by themselves, and with thresholds."""
+    rows = [row for row in found["rows"] if row["corpus"] == "debtags" and row["kind"] == "flat" and "train_s" in row]
+    own = {row["variant"]: row for row in rows if row["peer"] == "polytag"}
+    peers = [row for row in rows if row["peer"] != "polytag"]
+    fast, whole = min(peers, key=lambda row: median(row["train_s"])), min(peers, key=with_tuning)
+    labels = f"debtags, {found['corpora']['debtags']['labels_in_train']} labels"
+
+    def told(name: str, seconds: float, quality: float) -> str:
+        return f"{name}: trained in {seconds:.1f} s, micro-F1 {_plain(quality)}"
+
+    return [
+        (
+            f"{labels}, separators alone",
+            told("`br`", median(own["br"]["train_s"]), own["br"]["own"]["micro_f1"]),
+            told(fast["name"], median(fast["train_s"]), fast["own"]["micro_f1"]),
+        ),
+        (
+            f"{labels}, with thresholds",
+            told("`br`", median(own["br-complete"]["train_s"]), own["br-complete"]["own"]["micro_f1"]),
+            told(whole["name"], with_tuning(whole), whole["tuned"]["micro_f1"]),
+        ),
+    ]
+
+
+def _extreme(found: Row) -> list[tuple[str, str, str]]:
+    """A tree of separators on debdeps, beside the usual peer and the best one."""
+    about, rows = found["corpora"]["debdeps"], {row["name"]: row for row in found["rows"] if "train_s" in row}
+
+    def told(name: str, row: Row) -> str:
+        speed = about["test_documents"] / median(row["predict_s"])
+        return f"{name}: trained in {median(row['train_s']):.1f} s, {speed:,.0f} documents/s, P@1 {_plain(row['p@1'])}"
+
+    best = max((row for row in rows.values() if row["peer"] != "polytag"), key=lambda row: float(row["p@1"]))
+    labels = f"debdeps, {about['labels']:,} labels"
+    return [
+        (f"{labels}, one tree", told("`xlinear`", rows["polytag xlinear"]), told("PECOS", rows["PECOS XR-Linear"])),
+        (f"{labels}, three trees", told("`xlinear`", rows["polytag xlinear, 3 trees"]), told(best["name"], best)),
+    ]
+
+
+def _networks(found: Row) -> tuple[str, str, str]:
+    rows = {row["name"]: row["test_mean_and_deviation"] for row in found["rows"]}
+
+    def told(name: str, row: Row) -> str:
+        return f"`{name}`: P@1 {_plain(row['p@1'][0])}, P@5 {_plain(row['p@5'][0])}"
+
+    return "the same, with a GPU", told("xbert", rows["debdeps xbert text"]), told("xlinear", rows["debdeps xlinear"])
+
+
+def _scale(found: Row) -> tuple[str, str, str]:
+    row = max(found["rows"], key=lambda row: int(row["labels"]))
+    theirs = row["pecos"].get("error") or f"trained in {row['pecos']['train_s']:.0f} s"
+    own = f"`xlinear`: trained in {row['train_s']:.0f} s, {row['train_peak_mb'] / 1024:.1f} GiB"
+    return f"{row['labels']:,} made-up labels and as many documents", own, f"PECOS: {theirs}"
+
+
+def _training(found: Row) -> tuple[str, str, str]:
+    speed = {name: row["documents_per_second"] for name, row in found["rows"].items()}
+    trainer = next(name for name in speed if name.startswith("trainer"))
+    own, theirs = f"{speed['polytag graphs 32']:,.0f} documents/s", f"Hugging Face Trainer: {speed[trainer]:,.0f}"
+    return f"fine-tuning MiniLM on one {found['gpu'].removeprefix('NVIDIA ')}, 32 a batch", own, theirs
+
+
+def _reading(found: Row) -> tuple[str, str, str]:
+    speed = found["documents_per_second"]
+    own = f"{speed['torch']:.0f} documents/s, exported in 8 bits {speed['onnx int8']:.0f}"
+    return f"reading with it on {found['machine']['cores']} CPU cores", own, f"Hugging Face pipeline: {speed['pipeline']:.0f}"
