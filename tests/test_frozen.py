@@ -22,7 +22,7 @@ from polytag.models.xlinear import XLinear
 from polytag.models.xttention import Xttention
 from polytag.nn.frozen import FrozenEncoder
 from polytag.run import Run
-from polytag.xmc.estimate import estimate
+from polytag.xmc.estimate import estimate, tree_levels
 from toys import tiny_bert, toy_corpus
 
 QUICK: dict[str, Any] = {
@@ -126,8 +126,9 @@ def test_the_estimate_counts_joined_vectors() -> None:
     from polytag.text.tfidf import Tfidf
 
     rows = Tfidf().fit(TRAIN.texts).transform(TRAIN.texts)
-    sizes: dict[str, Any] = {"branching": 4, "max_leaf": 4, "max_terms": 0, "trees": 1, "prune": 0.1, "matcher": 0, "half": True}
-    without, joined = (estimate(rows, TRAIN.truth, **sizes, dense=dense) for dense in (0, 384))
+    levels = tree_levels(len(TRAIN.labels), 4, 4)
+    sizes: dict[str, Any] = {"max_terms": 0, "trees": 1, "prune": 0.1, "matcher": 0, "half": True}
+    without, joined = (estimate(rows, TRAIN.truth, levels, **sizes, dense=dense) for dense in (0, 384))
     assert joined.memory - without.memory > len(TRAIN) * 384 * 8 and joined.model > without.model
     assert joined.seconds > without.seconds
 

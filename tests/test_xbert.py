@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from polytag.run import Run
 from polytag.scores import Scores
 from polytag.text.prepare import prepare
 from polytag.xmc import train as training
+from polytag.xmc.estimate import Estimate, Level, estimate
 from test_rank import dense_weights, worth_of
 from test_xlinear import corpus
 
@@ -297,6 +299,23 @@ def test_held_out_scores_come_from_separators_that_did_not_see_the_documents(par
         held = model.fit(train, odd, Run())
         assert held is not None and held.scores.top(1)[0][0][0] != "label 47"
         assert ("zyx" in model.tfidf.terms) == refit
+
+
+def test_what_the_separators_will_take_is_told_without_a_root_that_the_network_replaces(
+    parts: tuple[Corpus, Corpus], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def watched(words: csr_array, truth: csr_array, levels: list[Level], **sizes: Any) -> Estimate:
+        asked.append((levels, sizes["times"]))
+        return estimate(words, truth, levels, **sizes)
+
+    monkeypatch.setattr("polytag.models.match_model.estimate", watched)
+    with caplog.at_level(logging.INFO, "polytag"):
+        XBert(**FAST).fit(*parts, Run())
+        XBert(**FAST, refit=False).fit(*parts, Run())
+    assert asked == [([Level(7, 7)], 2), ([Level(7, 7)], 1)]  # 48 labels in 7 clusters
+    assert sum(message.startswith("beside the network, training will take about") for message in caplog.messages) == 2
 
 
 def test_a_model_that_does_not_fit_into_memory_is_refused(parts: tuple[Corpus, Corpus]) -> None:

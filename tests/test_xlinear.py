@@ -13,11 +13,14 @@ from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.errors import ArtefactError, ConfigError
 from polytag.labels import LabelSet
+from polytag.linear.svm import Problem
 from polytag.metrics_ranking import calibration_error, ranking_metrics
 from polytag.models.xlinear import XLinear
 from polytag.run import Run
 from polytag.xmc import estimate as estimates
 from polytag.xmc import train as training
+from polytag.xmc.index import build_tree, instance_vectors, label_vectors
+from polytag.xmc.train import Ranking, train_ranker
 
 SMALL: dict[str, Any] = {"branching": 3, "max_leaf": 6, "beam": 6}
 
@@ -194,12 +197,29 @@ def test_the_estimate_is_logged_before_training_and_grows_with_the_work(parts: t
     assert names.index("estimate") < names.index("held/tree1/index")
     told = events[names.index("estimate")]
     assert told["memory_gib"] >= 0 and told["seconds"] >= 0
-    sizes = {"branching": 32, "max_leaf": 100, "max_terms": 500, "matcher": 0, "half": True}
     x, y = XLinear()._problem(parts[0], np.arange(900), Run()).features, parts[0].truth
+    sizes = {"levels": estimates.tree_levels(y.shape[1], 4, 6), "max_terms": 500, "matcher": 0, "half": True}
     small, more = (estimates.estimate(x, y, trees=trees, prune=0.1, **sizes) for trees in (1, 3))
     assert more.seconds > 2 * small.seconds and more.model > 2 * small.model and more.memory > small.memory
-    assert estimates.estimate(x, y, trees=1, prune=0.0, **sizes).memory > small.memory
+    assert estimates.estimate(x, y, trees=1, prune=0.9, **sizes).memory < small.memory
+    again = estimates.estimate(x, y, trees=1, prune=0.1, times=2, **sizes)
+    assert again.seconds == 2 * small.seconds and again.memory == small.memory
+    sent = estimates.estimate(x, y, trees=1, prune=0.1, **{**sizes, "matcher": 5})
+    assert sent.seconds > small.seconds and sent.memory > small.memory
     assert estimates.available_memory() is None or estimates.available_memory() > 0
+
+
+def test_the_estimate_knows_the_tree_and_what_pruning_leaves(parts: tuple[Corpus, Corpus]) -> None:
+    assert estimates.tree_levels(35_425, 64, 100) == [(1, 6), (6, 60), (355, 100)]
+    assert estimates.tree_levels(90, 64, 100) == [(1, 90)]
+    x, y = XLinear()._problem(parts[0], np.arange(900), Run()).features, parts[0].truth
+    tree = build_tree(label_vectors(instance_vectors(x, y, 500), None), 4, 6, 0)
+    sizes: dict[str, Any] = {"max_terms": 500, "trees": 1, "matcher": 0, "half": True}
+    for prune in (0.1, 0.03, 0.0):
+        told = estimates.estimate(x, y, estimates.tree_levels(y.shape[1], 4, 6), prune=prune, **sizes).model
+        ranker = train_ranker(Problem(x, y), tree, Ranking(prune=prune))
+        real = sum(np.asarray(part).nbytes for chunk in ranker.chunks for part in chunk.state().values())
+        assert 0.7 * real < told < 20 * real
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +32,7 @@ from polytag.scores import Scores
 from polytag.text.prepare import prepare
 from polytag.text.tfidf import Tfidf
 from polytag.xmc.curve import STRAIGHT, curved, fit_curve
-from polytag.xmc.estimate import estimate, limit_of, require_memory
+from polytag.xmc.estimate import Level, announce, estimate, limit_of
 from polytag.xmc.index import INDEXES, LabelTree, cluster_tree, instance_vectors, label_texts, label_vectors
 from polytag.xmc.join import joined_rows
 from polytag.xmc.match import (
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
     from polytag.corpus import Corpus
     from polytag.run import Run
 
-log = logging.getLogger(__name__)
 _ALONE, _SHARED, _MOST = 1000, 4, 10_000  # clusters up to which labels share none; labels of one; clusters, if those are enough
 _PER_CLUSTER = 60  # labels of a cluster at the most, unless the number of clusters is set
 _RANKED, _BEAM = 400, (10, 100)  # labels that a beam should hold, and the least and most clusters for that
@@ -143,7 +141,7 @@ class MatchModel(NeuralModel):
         words = self._words(corpus, len(train), run)
         learned = csr_array(words[: len(train)])
         self.origin = FrozenEncoder.pretrained(self.encoder) if self._joins() == "frozen" else None
-        self._estimate(words, corpus.truth, run)
+        self._estimate(words, corpus.truth, 2 if self.refit and valid is not None else 1, run)
         tree = LabelTree.from_state(run.stage("index", partial(self._index, learned, train.truth)))
         tree = tree.by_frequency(np.bincount(train.truth.indices, minlength=len(self.labels)))
         self._fit_matcher(tree, corpus, len(train), run)
@@ -165,16 +163,14 @@ class MatchModel(NeuralModel):
         self.tfidf = self._vocabulary()
         return tfidf_rows(self.tfidf, texts, texts if self.refit else texts[:learned], run)
 
-    def _estimate(self, words: csr_array, truth: csr_array, run: Run) -> None:
-        """Say what training the separators will take, and refuse what does not fit."""
+    def _estimate(self, words: csr_array, truth: csr_array, times: int, run: Run) -> None:
+        """Say what training the separators so many times will take, and refuse what does not fit."""
         count = self._count()
         needed = estimate(
-            words, truth, branching=max(2, count), max_leaf=-(-len(self.labels) // count), max_terms=self.max_terms, trees=1,
-            prune=self.prune, matcher=self.searched() if self.negatives == "matcher" else 0, half=self.half,
-            dense=self._dense(),
+            words, truth, [Level(count, -(-len(self.labels) // count))], max_terms=self.max_terms, trees=1, prune=self.prune,
+            matcher=self.searched() if self.negatives == "matcher" else 0, half=self.half, dense=self._dense(), times=times,
         )  # fmt: skip
-        run.log("estimate", needed.told())
-        require_memory(needed, limit_of(self.memory))
+        announce(needed, limit_of(self.memory), run, "beside the network, training")
 
     def _dense(self) -> int:
         """How long the vectors will be that are joined; 0 for none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +17,7 @@ from polytag.scores import Scores
 from polytag.text.prepare import PREPARATIONS, prepare
 from polytag.text.tfidf import Tfidf
 from polytag.xmc.curve import STRAIGHT, curved, curved_rows, fit_curve
-from polytag.xmc.estimate import estimate, limit_of, require_memory
+from polytag.xmc.estimate import announce, estimate, limit_of, tree_levels
 from polytag.xmc.index import INDEXES, LabelTree, build_tree, instance_vectors, label_texts, label_vectors
 from polytag.xmc.join import TextVectors, joined_rows
 from polytag.xmc.rank import WORTH, Chunks, Forest
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from polytag.corpus import Corpus
     from polytag.run import Run
 
-log = logging.getLogger(__name__)
 _FEWEST = 20  # documents below which none are held out
 _VECTORS = "polytag.nn.frozen:DocumentVectors"  # needs torch, as nothing else here does
 
@@ -86,7 +84,7 @@ class XLinear(Model):
         self.labels = corpus.labels
         seen, hidden = self._parts(len(train), len(corpus))
         problem = self._problem(corpus, seen, run)
-        self._estimate(problem, run)
+        self._estimate(problem, 2 if self.refit and len(hidden) else 1, run)
         held, self.curve = None, list(STRAIGHT)
         if len(hidden):
             part = Problem(csr_array(problem.features[seen]), csr_array(problem.truth[seen]))
@@ -131,19 +129,15 @@ class XLinear(Model):
         assert self.centre is not None
         return joined_rows(words, self.vectors.of(texts, "auto", "auto"), self.centre, self.join_weight)
 
-    def _estimate(self, problem: Problem, run: Run) -> None:
-        """Say what training will take, and refuse what does not fit."""
+    def _estimate(self, problem: Problem, times: int, run: Run) -> None:
+        """Say what so many trainings of the forest will take, and refuse what does not fit."""
         needed = estimate(
-            self._words(problem), problem.truth, branching=self.branching, max_leaf=self.max_leaf, max_terms=self.max_terms,
-            trees=self.trees, prune=self.prune, matcher=self.beam if self.negatives == "matcher" else 0, half=self.half,
-            dense=0 if self.vectors is None else self.vectors.size,
+            self._words(problem), problem.truth, tree_levels(len(self.labels), self.branching, self.max_leaf),
+            max_terms=self.max_terms, trees=self.trees, prune=self.prune,
+            matcher=self.beam if self.negatives == "matcher" else 0, half=self.half,
+            dense=0 if self.vectors is None else self.vectors.size, times=times,
         )  # fmt: skip
-        run.log("estimate", needed.told())
-        log.info(
-            "training will take about %(memory_gib).2f GiB and %(seconds).0f s; the model about %(model_gib).2f GiB",
-            needed.told(),
-        )
-        require_memory(needed, limit_of(self.memory))
+        announce(needed, limit_of(self.memory), run)
 
     def train_forest(self, problem: Problem, run: Run, where: str = "") -> Forest:
         """Every tree: its index, then its levels, each a stage of the run."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scipy.sparse import csr_array
 
@@ -13,10 +16,28 @@ from polytag.linear.parallel import thread_count
 from polytag.linear.simd import WIDTH
 from polytag.xmc.index import tree_shape
 
-_KEPT = 1.3  # weights that pruning leaves, per word of every (document, label) pair: 0.3 to 1.3 measured at prune 0.1
-_KEPT_UNPRUNED = 6.0
-_SECONDS = 1.8e-7  # of one processor per word, document and block of 16 children: 183 s measured where 9e-8 told 95
+if TYPE_CHECKING:
+    from polytag.run import Run
+
+log = logging.getLogger(__name__)
+_KEPT = 1.3  # weights that pruning at 0.1 leaves, per word of every (document, label) pair: 0.1 to 1.3 measured
+_KEPT_MORE = 0.7  # with smaller ones (0.1 / prune) to this power times as many: 6 times at 0.01 on made-up documents
+_SECONDS = 1.2e-7  # of one processor per word, document and block of 16 children: 5e-8 to 1.5e-7 measured
+_DENSE_SECONDS = 1.5e-8  # the same for a number that stands beside the words: 1.1e-8 to 2.1e-8 measured
 _GIB = float(1 << 30)
+
+
+class Level(NamedTuple):
+    """So many nodes of a tree, whose separators tell so many children apart in each."""
+
+    nodes: int
+    children: int
+
+
+def tree_levels(n_labels: int, branching: int, max_leaf: int) -> list[Level]:
+    """The levels of a tree of labels, from the root to the leaves."""
+    counts = [1, *(int(starts[-1]) for starts in tree_shape(n_labels, branching, max_leaf)), n_labels]
+    return [Level(nodes, -(-below // nodes)) for nodes, below in pairwise(counts)]
 
 
 @dataclass(frozen=True)
@@ -37,29 +58,39 @@ class Estimate:
 
 
 def estimate(
-    features: csr_array, truth: csr_array, *, branching: int, max_leaf: int, max_terms: int, trees: int, prune: float,
-    matcher: int, half: bool, dense: int = 0,
+    features: csr_array, truth: csr_array, levels: Sequence[Level], *, max_terms: int, trees: int, prune: float, matcher: int,
+    half: bool, dense: int = 0, times: int = 1,
 ) -> Estimate:  # fmt: skip
     """Estimate a training from the sizes of the data; ``matcher`` is the beam if it adds negatives, else 0.
 
-    ``dense`` numbers stand beside the words of every document: small weights, of which pruning may leave all.
+    ``levels`` are those whose separators are trained, ``times`` over. ``dense`` numbers stand beside the words of every document:
+    small weights, of which pruning may leave all.
     """
     n, n_features = (int(size) for size in features.shape)
     n_labels, pairs = int(truth.shape[1]), int(truth.nnz)
     words = features.nnz / max(n, 1)
-    levels = tree_shape(n_labels, branching, max_leaf)
     threads = thread_count()
-    kept = (_KEPT if prune >= 0.05 else _KEPT_UNPRUNED) * pairs * words + float(n_labels) * dense
-    model = kept * ((2 if half else 4) + 2 + 5.5) + 8.0 * n_labels
+    visits = [min(float(n) * level.nodes, pairs + float(n) * matcher) for level in levels]
+    known = [level.nodes * min(n_features, words * seen / level.nodes) for level, seen in zip(levels, visits, strict=True)]
+    kept = sum(count * level.children for level, count in zip(levels, known, strict=True))  # if none is dropped
+    kept = min(kept, _KEPT * (0.1 / prune) ** _KEPT_MORE * pairs * words) if prune else kept
+    model = (kept + float(n_labels) * dense) * (2 + (2 if half else 4)) + 8.0 * (min(kept, sum(known)) + n_labels)
     vectors = min(pairs * words, float(n_labels) * (max_terms or n_features)) * 8
     rows = features.nnz * 8.0 + n * (12.0 + 20.0 * dense)  # with the vectors, before and after they are joined
     sent = (pairs + n * matcher) * 24.0
-    work = threads * (n * WIDTH * 8.0 + n_features * (WIDTH * 4.0 + 16) + (rows if levels else 0.0))
-    memory = rows + trees * model + max(2 * vectors, model + sent * (len(levels) + 1) + work)
-    blocks = sum(-(-branching // WIDTH) for _ in levels) + -(-min(max_leaf, n_labels) // WIDTH)
-    units = (words + dense) * (2.0 * n + (pairs + n * matcher) * blocks)
-    seconds = trees * (_SECONDS * units + 2e-8 * vectors) / threads
-    return Estimate(memory, model * trees, seconds)
+    work = threads * (n * WIDTH * 8.0 + n_features * (WIDTH * 4.0 + 16) + (rows if levels[-1].nodes > 1 else 0.0))
+    memory = rows + trees * model + max(2 * vectors, model + sent * len(levels) + work)
+    blocks = sum(seen * -(-level.children // WIDTH) for level, seen in zip(levels, visits, strict=True))
+    separators = blocks * (_SECONDS * words + _DENSE_SECONDS * dense)
+    return Estimate(memory, model * trees, times * trees * (separators + 2e-8 * vectors) / threads)
+
+
+def announce(needed: Estimate, limit: float | None, run: Run, what: str = "training") -> None:
+    """Say what a training will take, before it begins, and refuse what does not fit."""
+    told = needed.told()
+    run.log("estimate", told)
+    log.info("%s will take about %.2f GiB and %.0f s; the model about %.2f GiB", what, *told.values())
+    _require(needed, limit)
 
 
 def available_memory() -> float | None:
@@ -78,7 +109,7 @@ def available_memory() -> float | None:
     return min(found) if found else None
 
 
-def require_memory(needed: Estimate, limit: float | None) -> None:
+def _require(needed: Estimate, limit: float | None) -> None:
     """Refuse a training that does not fit into ``limit`` bytes, with advice."""
     if limit is not None and needed.memory > limit:
         raise ConfigError(
