@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from polytag.models.bert import Bert, BertNetwork
 from polytag.nn.batch import Batch, Layout, tokenise
 from polytag.nn.encoders import BiLSTM, WordEncoder
+from polytag.nn.interrupts import held_back
 from polytag.nn.loop import Examples, Goal, Step, seeded, steps_in, train
 from polytag.nn.losses import binary_cross_entropy
 from polytag.nn.optimiser import Settings, rate_factor
@@ -178,6 +180,57 @@ def test_checkpoints_are_json_and_safetensors(tmp_path: Path) -> None:
     interrupted(tmp_path, 5, replaced(checkpoint_seconds=0.0), False)
     files = [path for path in (tmp_path / "stages").rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".json", ".safetensors"}
+
+
+def test_an_interrupted_training_loses_no_step(tmp_path: Path) -> None:
+    settings = replaced(checkpoint_seconds=1000.0, evaluate_every=3)
+
+    def steps(network: torch.nn.Module, examples: Examples, run: Run, interrupt_at: int) -> int:
+        """The loss interrupts its own process, in the middle of a step; how many steps were made."""
+        made = 0
+
+        def own(network: torch.nn.Module, batch: Batch) -> torch.Tensor:
+            if made + 1 == interrupt_at:
+                os.kill(os.getpid(), signal.SIGINT)
+            return loss(network, batch)
+
+        for step in train(network, examples, own, settings, run, Goal("value", lambda: 0.5)):
+            made = step.number
+        return made
+
+    network, examples = toy_training(dropout=0.3)
+    with pytest.raises(KeyboardInterrupt), Run(tmp_path) as run:
+        steps(network, examples, run, 7)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    network, examples = toy_training(dropout=0.3)
+    with Run(tmp_path, resume=True) as run:
+        assert steps(network, examples, run, 0) == 16
+    assert any(event["event"] == "resumed" and event["step"] == 7 for event in read_log(tmp_path))
+    straight, examples = toy_training(dropout=0.3)
+    steps(straight, examples, Run(), 0)
+    assert (weights_of(network) == weights_of(straight)).all()
+
+
+def test_what_a_program_does_with_interrupts_itself_is_left_alone() -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda *_: seen.append(1))
+    try:
+        with held_back() as interrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert seen == [1] and not interrupt.came
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with held_back() as interrupt, pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.came
+        os.kill(os.getpid(), signal.SIGINT)  # who asks twice does not want to wait
+    with ThreadPoolExecutor(1) as pool:
+        assert not pool.submit(_entered).result()
+
+
+def _entered() -> bool:
+    with held_back() as interrupt:
+        return interrupt.came
 
 
 def killable(folder: str | None, resume: bool = False, kill_at: int = 0) -> dict[str, bytes]:

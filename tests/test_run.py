@@ -279,6 +279,18 @@ def test_without_a_terminal_quiet_lines_come_every_ten_seconds(
     assert captured.out == captured.err == ""
 
 
+def test_what_was_done_before_counts_as_done_but_not_as_speed(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Run(progress=True) as run:
+        assert list(run.track(range(71, 91), "steps", 100, lambda step: step)) == list(range(71, 91))
+    assert "90/100" in capsys.readouterr().err
+    monkeypatch.setattr(run_module.time, "monotonic", clock(1.0))
+    with caplog.at_level(logging.INFO, "polytag"):
+        assert sum(1 for _ in Run().track(range(71, 91), "steps", 100, lambda step: step)) == 20
+    assert caplog.messages == ["steps: 80 of 100, about 20 s left (10 s)", "steps: 90 of 100, about 10 s left (20 s)"]
+
+
 def test_on_a_terminal_there_are_bars_unless_only_warnings_are_wanted(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

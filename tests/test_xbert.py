@@ -315,7 +315,8 @@ def test_what_the_separators_will_take_is_told_without_a_root_that_the_network_r
         XBert(**FAST).fit(*parts, Run())
         XBert(**FAST, refit=False).fit(*parts, Run())
     assert asked == [([Level(7, 7)], 2), ([Level(7, 7)], 1)]  # 48 labels in 7 clusters
-    assert sum(message.startswith("beside the network, training will take about") for message in caplog.messages) == 2
+    told = [message for message in caplog.messages if message.startswith("beside the network, training will take about")]
+    assert len(told) == 2
 
 
 def test_a_model_that_does_not_fit_into_memory_is_refused(parts: tuple[Corpus, Corpus]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,15 @@ def test_the_estimate_is_logged_before_training_and_grows_with_the_work(parts: t
     sent = estimates.estimate(x, y, trees=1, prune=0.1, **{**sizes, "matcher": 5})
     assert sent.seconds > small.seconds and sent.memory > small.memory
     assert estimates.available_memory() is None or estimates.available_memory() > 0
+
+
+def test_what_training_will_take_is_said_in_words(caplog: pytest.LogCaptureFixture) -> None:
+    needed = estimates.Estimate(memory=2.0 * 2**30, model=0.5 * 2**30, seconds=77.0)
+    with caplog.at_level(logging.INFO, "polytag"):
+        estimates.announce(needed, None, Run())
+    assert caplog.messages == ["training will take about 2.00 GiB and 77 s; the model about 0.50 GiB"]
+    with pytest.raises(ConfigError, match=r"about 2\.0 GiB of memory, and 1\.5 GiB may be used"):
+        estimates.announce(needed, 1.5 * 2**30, Run())
 
 
 def test_the_estimate_knows_the_tree_and_what_pruning_leaves(parts: tuple[Corpus, Corpus]) -> None:

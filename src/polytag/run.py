@@ -197,22 +197,28 @@ class Run:
 
     # --- progress
 
-    def track(self, iterable: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-        """Go through something while a bar on the terminal, or a quiet line in the log now and then, tells how far it is."""
+    def track(
+        self, iterable: Iterable[T], description: str, total: int | None = None, place: Callable[[T], int] | None = None
+    ) -> Iterator[T]:
+        """Go through something while a bar on the terminal, or a quiet line in the log now and then, tells how far it is.
+
+        ``place`` gives the number of an item, from 1, where earlier ones may have been gone through before.
+        """
         if total is None and isinstance(iterable, Sized):
             total = len(iterable)
         wanted = sys.stderr.isatty() and logging.getLogger("polytag").level <= logging.INFO
         bar = wanted if self._progress is None else self._progress
-        return self._with_bar(iterable, description, total) if bar else _with_lines(iterable, description, total)
+        counted = ((place(item) if place else number, item) for number, item in enumerate(iterable, 1))
+        return self._with_bar(counted, description, total) if bar else _with_lines(counted, description, total)
 
-    def _with_bar(self, iterable: Iterable[T], description: str, total: int | None) -> Iterator[T]:
+    def _with_bar(self, counted: Iterable[tuple[int, T]], description: str, total: int | None) -> Iterator[T]:
         self._bars = bars = self._bars or _new_bars()
         task = bars.add_task(description, total=total)
-        done, shown = 0, time.monotonic()
+        done, shown = 0, -math.inf
         try:
-            for item in iterable:
+            for number, item in counted:
                 yield item
-                done += 1
+                done = number
                 if time.monotonic() - shown >= _BAR_SECONDS:
                     bars.update(task, completed=done)
                     shown = time.monotonic()
@@ -278,14 +284,16 @@ def _open_log(path: Path) -> IO[str]:
     return file
 
 
-def _with_lines(iterable: Iterable[T], description: str, total: int | None) -> Iterator[T]:
+def _with_lines(counted: Iterable[tuple[int, T]], description: str, total: int | None) -> Iterator[T]:
     start = shown = time.monotonic()
-    for done, item in enumerate(iterable, 1):
+    before = None
+    for done, item in counted:
+        before = done - 1 if before is None else before
         yield item
         now = time.monotonic()
         if now - shown >= _QUIET_SECONDS:
             shown = now
-            rest = f" of {total}, about {(now - start) / done * (total - done):.0f} s left" if total else ""
+            rest = f" of {total}, about {(now - start) / (done - before) * (total - done):.0f} s left" if total else ""
             logger.info("%s: %d%s (%.0f s)", description, done, rest, now - start)
 
 

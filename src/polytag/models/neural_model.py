@@ -214,7 +214,7 @@ class NeuralModel(Model):
         settings = self.settings()
         stage = type(self).__name__.lower()
         steps = train_steps(self.network, examples, self._loss, settings, run, goal, name=stage)
-        for _ in run.track(steps, "training", steps_in(settings, len(train))):
+        for _ in run.track(steps, "training", steps_in(settings, len(train)), lambda step: step.number):
             pass
         return None if valid is None or held is None else self._held_out(held, valid)
 

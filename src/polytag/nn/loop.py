@@ -27,6 +27,7 @@ from polytag.nn.batch import Documents, Layout, TokenArrays, batches
 from polytag.nn.curves import Curves
 from polytag.nn.devices import pick_precision
 from polytag.nn.graphs import GraphStep
+from polytag.nn.interrupts import held_back
 from polytag.nn.optimiser import Settings, make_optimiser, rate_factor, set_rates
 from polytag.nn.processes import Processes
 from polytag.nn.step import EagerStep, Loss, Rows
@@ -160,12 +161,15 @@ class _Training:
         sizes = np.concatenate([[0], np.cumsum([sum(map(len, group)) for group in groups])])
         while self.place < len(groups) and not self.done:
             group = groups[self.place]
-            loss = self._one(group, order[sizes[self.place] : sizes[self.place + 1]])
+            with held_back() as interrupt:
+                loss = self._one(group, order[sizes[self.place] : sizes[self.place + 1]])
             epoch, last = self.epoch, self.place + 1 == len(groups)
             self.place = 0 if last else self.place + 1
             self.epoch += last
             value = self._measure(epoch, last)
-            self._checkpoint(last or self.done)
+            self._checkpoint(last or self.done, now=interrupt.came)
+            if interrupt.came:
+                raise KeyboardInterrupt
             yield Step(self.step, epoch, loss, value)
             if last:
                 return
@@ -227,16 +231,18 @@ class _Training:
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
-    def _checkpoint(self, epoch_ends: bool) -> None:
-        now = time.monotonic()
+    def _checkpoint(self, epoch_ends: bool, now: bool = False) -> None:
+        """Write down where the training stands, if it is time to, or in any case where it ends or somebody stops it now."""
+        start = time.monotonic()
         wait = self.settings.checkpoint_seconds
         if epoch_ends:
             wait = min(wait, _CHEAP * self.saving_took)
-        if self.run.folder is None or not self.processes.first or (now - self.saved_at < wait and not self.done):
+        due = now or self.done or start - self.saved_at >= wait
+        if self.run.folder is None or not self.processes.first or not due:
             return
         self.run.save_stage(self.stage, self._state(), key=self.key)
         self.saved_at = time.monotonic()
-        self.saving_took = self.saved_at - now
+        self.saving_took = self.saved_at - start
 
     def _state(self) -> dict[str, Any]:
         return {

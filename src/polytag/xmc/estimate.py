@@ -89,7 +89,7 @@ def announce(needed: Estimate, limit: float | None, run: Run, what: str = "train
     """Say what a training will take, before it begins, and refuse what does not fit."""
     told = needed.told()
     run.log("estimate", told)
-    log.info("%s will take about %.2f GiB and %.0f s; the model about %.2f GiB", what, *told.values())
+    log.info(f"{what} will take about %(memory_gib).2f GiB and %(seconds).0f s; the model about %(model_gib).2f GiB", told)
     _require(needed, limit)
 
 
