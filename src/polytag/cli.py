@@ -162,8 +162,8 @@ def predict(
     except BrokenPipeError:  # the reader of our output went away, as `head` does; what is still buffered goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit from None
-    skipped = f", {counts.bad:,} bad lines skipped" if counts.bad else ""
-    typer.echo(f"labelled {counts.read:,} documents{skipped}", err=True)
+    skipped = f", {counts.bad:,} bad {'line' if counts.bad == 1 else 'lines'} skipped" if counts.bad else ""
+    typer.echo(f"labelled {counts.read:,} {'document' if counts.read == 1 else 'documents'}{skipped}", err=True)
 
 
 @app.command()
