@@ -149,13 +149,24 @@ def test_state_and_restore() -> None:
     assert all(np.array_equal(getattr(a, part), getattr(b, part)) for part in ("data", "indices", "indptr"))
 
 
-def test_batches_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts are scanned in runs of bounded length; where a run ends makes no difference."""
-    whole = Tfidf(ngrams=2, min_df=1).fit(TEXTS)
-    monkeypatch.setattr(tfidf, "_BATCH", 20)
-    parts = Tfidf(ngrams=2, min_df=1).fit(TEXTS)
-    assert parts.terms == whole.terms
-    assert table(parts.transform(TEXTS), parts.terms) == table(whole.transform(TEXTS), whole.terms)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("size", [1, 20, 400])
+def test_neither_batches_nor_threads_show(size: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts are scanned in runs of bounded length, several at once; where a run ends makes no difference."""
+    words = [*" ".join(TEXTS).split(), *(f"w{i}" for i in range(50))]
+    draw = np.random.default_rng(0)
+    texts = [*TEXTS, *(" ".join(draw.choice(words, draw.integers(0, 9))) for _ in range(80))]
+    whole = Tfidf(ngrams=2, min_df=1).fit(texts)
+    before = whole.transform(texts)
+    monkeypatch.setenv("POLYTAG_THREADS", str(threads))
+    monkeypatch.setattr(tfidf, "_BATCH", size)
+    monkeypatch.setattr(tfidf, "_LEAST", 1)
+    cut = list(tfidf._batches(texts))
+    assert len(cut) > 5 and [text for batch in cut for text in batch] == texts
+    parts = Tfidf(ngrams=2, min_df=1).fit(texts)
+    after = parts.transform(texts)
+    assert parts.terms == whole.terms and (parts.keys == whole.keys).all() and (parts.idf == whole.idf).all()
+    assert all((getattr(after, name) == getattr(before, name)).all() for name in ("indptr", "indices", "data"))
 
 
 @given(st.lists(st.text(max_size=30), max_size=6), st.integers(1, 3))

@@ -168,6 +168,15 @@ def score_sparse(
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def fill_blocks(indptr: Any, indices: Any, data: Any, start: int, stop: int, blocks: Any) -> None:
+    """Write the rows start..stop of sparse weights into dense blocks of columns, which hold zeros before."""
+    for row in range(start, stop):
+        for p in range(indptr[row], indptr[row + 1]):
+            column = np.uint32(indices[p])
+            blocks[column // WIDTH, row, column % WIDTH] = data[p]
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def best_of_rows(table: Any, k: int, labels: Any, values: Any) -> None:
     """The k largest entries of every row, best first, ties by column: a sorted insertion, cheap while k is small."""
     for i in range(table.shape[0]):

@@ -29,7 +29,7 @@ def tile_size(n: int, most: int) -> int:
 def in_threads(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
     """Apply work that releases the interpreter lock to every piece, a free thread taking the next; results keep the order."""
     pieces = list(pieces)
-    threads = min(thread_count(), len(pieces))
+    threads = min(thread_count(), len(pieces)) if len(pieces) > 1 else 1
     if threads <= 1:
         yield from map(work, pieces)
         return

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, hstack
 
-from polytag.linear.kernels import best_of_rows, score_blocks, score_sparse, solve_block
+from polytag.linear.kernels import best_of_rows, fill_blocks, score_blocks, score_sparse, solve_block
 from polytag.linear.parallel import in_threads, tile_size
 from polytag.linear.simd import WIDTH, aligned_zeros
 
@@ -23,6 +23,7 @@ Rows: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32
 """indptr, indices and data of sparse rows, with the types the kernels are compiled for."""
 _DENSE_BYTES = 1 << 29  # weights up to this size are scored as dense blocks
 _TILE = 256  # documents scored at once by one thread, where the margins of all of them are not kept
+_FILLED = 1 << 16  # rows of weights written into dense blocks at once by one thread
 _WHOLE_TILE = 2048  # the same where they are: each block of weights is then read once for more documents
 
 
@@ -80,9 +81,13 @@ class Separators:
         count = -(-n_labels // WIDTH)
         if count * WIDTH * n_features * 4 > _DENSE_BYTES:
             return None
-        dense = aligned_zeros((count, n_features, WIDTH))
-        rows = np.repeat(np.arange(n_features), np.diff(self.weights.indptr))
-        dense[self.weights.indices // WIDTH, rows, self.weights.indices % WIDTH] = self.weights.data
+        dense, rows, size = aligned_zeros((count, n_features, WIDTH)), self.rows, tile_size(n_features, _FILLED)
+
+        def tile(start: int) -> None:
+            fill_blocks(*rows, start, min(start + size, n_features), dense)
+
+        for _ in in_threads(tile, range(0, n_features, size)):
+            pass
         bias = np.zeros(count * WIDTH, dtype=np.float32)
         bias[:n_labels] = self.bias
         columns = np.arange(count * WIDTH, dtype=np.int32)
@@ -198,8 +203,8 @@ def train_separators(
 class _Solved(NamedTuple):
     """The non-zero weights of one block of labels."""
 
-    features: NDArray[Any]
-    labels: NDArray[Any]
+    features: NDArray[np.int32]
+    labels: NDArray[np.int32]
     values: NDArray[np.float32]
     order: NDArray[Any]
     bias: NDArray[np.float32]
@@ -243,14 +248,15 @@ def _solve_labels(
         if chained_after:
             weights[chained_after + start : chained_after + start + len(labels)] = links[: len(labels)]
         kept, column = np.nonzero(np.abs(weights[:, : len(labels)]) > solver.prune)
-        solved.append(_Solved(kept, labels[column], weights[kept, column], labels, bias[: len(labels)].copy()))
+        own = labels.astype(np.int32)[column]
+        solved.append(_Solved(kept.astype(np.int32), own, weights[kept, column], labels, bias[: len(labels)].copy()))
     return solved
 
 
 def _assemble(parts: Sequence[_Solved], problem: Problem, n_labels: int) -> Separators:
     """Put the blocks together: sparse weights (features, labels)."""
-    features = np.concatenate([part.features for part in parts]).astype(np.int32)
-    labels = np.concatenate([part.labels for part in parts]).astype(np.int32)
+    features = np.concatenate([part.features for part in parts])
+    labels = np.concatenate([part.labels for part in parts])
     values = np.concatenate([part.values for part in parts])
     weights = csr_array(coo_array((values, (features, labels)), shape=(problem.features.shape[1], n_labels)))
     weights.sort_indices()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import reduce
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -13,12 +14,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.errors import DataError
+from polytag.linear.parallel import in_threads, thread_count
 from polytag.text.rows import are_rows, parsed_rows, unit_rows
 from polytag.text.words import word_hashes
 
 log = logging.getLogger(__name__)
-
-_BATCH = 4_000_000  # characters scanned at once, which bounds the memory
+_Counts: TypeAlias = tuple[NDArray[np.uint64], NDArray[np.int64]]
+_BATCH, _LEAST = 4_000_000, 400_000  # most characters scanned at once, by all threads together, and least by one of several
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -73,6 +75,49 @@ def _weigh(found: Any, indptr: Any, idf: Any, sublinear: bool, out_indptr: Any, 
     return count
 
 
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _distinct(hashes: Any, indptr: Any, out: Any) -> int:
+    """Write every hash once per document that has it; returns how many there are."""
+    count = 0
+    for d in range(len(indptr) - 1):
+        row = np.sort(hashes[indptr[d] : indptr[d + 1]])
+        for p in range(len(row)):
+            if p == 0 or row[p] != row[p - 1]:
+                out[count] = row[p]
+                count += 1
+    return count
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _merge(keys: Any, counts: Any, more: Any, others: Any, out: Any, sums: Any) -> int:
+    """Put two ascending runs of keys together, adding the counts of those in both; returns how many there are."""
+    p = q = count = 0
+    while p < len(keys) or q < len(more):
+        mine = q == len(more) or (p < len(keys) and keys[p] <= more[q])
+        out[count] = keys[p] if mine else more[q]
+        sums[count] = 0
+        if p < len(keys) and keys[p] == out[count]:
+            sums[count] += counts[p]
+            p += 1
+        if q < len(more) and more[q] == out[count]:
+            sums[count] += others[q]
+            q += 1
+        count += 1
+    return count
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _new_columns(found: Any, seen: Any, places: Any) -> int:
+    """Mark the columns that are seen for the first time, and write where; returns how many there are."""
+    count = 0
+    for p in range(len(found)):
+        if found[p] >= 0 and not seen[found[p]]:
+            seen[found[p]] = True
+            places[count] = p
+            count += 1
+    return count
+
+
 @dataclass
 class Tfidf:
     """Words and n-grams to normalised tf-idf rows: ``tf · (ln((1 + n) / (1 + df)) + 1)``, each row of length one.
@@ -115,7 +160,8 @@ class Tfidf:
 
     def transform(self, texts: Sequence[str]) -> csr_array:
         """One normalised sparse row per text."""
-        parts = [self._rows(batch) for batch in _batches(texts)]
+        _ = self._places  # made once, before the threads ask for it
+        parts = list(in_threads(self._rows, _batches(texts)))
         indptr = np.zeros(len(texts) + 1, dtype=np.int64)
         np.cumsum(np.concatenate([np.diff(p[0]) for p in parts]) if parts else [], out=indptr[1:])
         indices = np.concatenate([p[1] for p in parts]) if parts else np.empty(0, np.int32)
@@ -140,15 +186,23 @@ class Tfidf:
         self.terms = bytes(state["terms"]).decode("utf-8", "surrogatepass").split("\n")
         self._table = None
 
-    def _document_frequencies(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        keys, counts = np.empty(0, np.uint64), np.empty(0, np.int64)
-        for batch in _batches(texts):
+    def _document_frequencies(self, texts: Sequence[str]) -> _Counts:
+        """The hashes of all n-grams, ascending, and how many documents have each."""
+
+        def counted(batch: Sequence[str]) -> _Counts:
             hashes, indptr = parsed_rows(batch)[:2] if self.given else self._hashes(batch)
-            batch_keys, batch_counts = np.unique(_distinct(hashes, indptr), return_counts=True)
-            both = np.concatenate([keys, batch_keys])
-            keys, where = np.unique(both, return_inverse=True)
-            counts = np.bincount(where, np.concatenate([counts, batch_counts]), minlength=len(keys)).astype(np.int64)
-        return keys, counts
+            distinct = np.empty_like(hashes)
+            keys, counts = np.unique(distinct[: _distinct(hashes, indptr, distinct)], return_counts=True)
+            return keys, counts.astype(np.int64)
+
+        runs: list[_Counts] = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
+        batches, threads = list(_batches(texts)), thread_count()
+        for at in range(0, len(batches), threads):
+            for found in in_threads(counted, batches[at : at + threads]):
+                runs.append(found)
+                while len(runs) > 1 and len(runs[-2][0]) < 2 * len(runs[-1][0]):  # so that a key is merged a few times only
+                    runs.append(_merged(runs.pop(), runs.pop()))
+        return reduce(_merged, reversed(runs))
 
     def _find_terms(self, texts: Sequence[str]) -> list[str]:
         """The string of every column, read off the first place where it stands."""
@@ -159,29 +213,33 @@ class Tfidf:
         for batch in _batches(texts):
             hashes, _, starts, stops = word_hashes(batch, ngrams=self.ngrams, lowercase=self.lowercase)
             found = self._columns(hashes)
-            columns, first = np.unique(found, return_index=True)
+            first = np.empty(len(self.keys), dtype=np.int64)
+            first = first[: _new_columns(found, seen, first)]
             joined = "".join(batch)
             # the entries of single words; those of longer runs that end at the same place follow each
             words = np.flatnonzero(np.diff(stops, prepend=-1))
             ending = np.searchsorted(words, first, side="right") - 1
-            for column, p, end in zip(columns.tolist(), first.tolist(), ending.tolist(), strict=True):
-                if column >= 0 and not seen[column]:
-                    seen[column] = True
-                    begin = end - (p - words[end])  # one entry further is one word longer
-                    term = " ".join(joined[starts[q] : stops[q]] for q in words[begin : end + 1])
-                    terms[column] = term.lower() if self.lowercase else term
+            for column, p, end in zip(found[first].tolist(), first.tolist(), ending.tolist(), strict=True):
+                begin = end - (p - words[end])  # one entry further is one word longer
+                term = " ".join(joined[starts[q] : stops[q]] for q in words[begin : end + 1])
+                terms[column] = term.lower() if self.lowercase else term
             if seen.all():
                 break
         return terms
 
-    def _columns(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
+    @property
+    def _places(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
+        """The table of the keys and their columns."""
         if self._table is None:
             size = 1 << int(np.ceil(np.log2(2 * len(self.keys) + 2)))
             table, columns = np.zeros(size, np.uint64), np.full(size, -1, np.int32)
             _fill_table(self.keys, table, columns)
             self._table = table, columns
+        return self._table
+
+    def _columns(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
         found = np.empty(len(hashes), dtype=np.int32)
-        _look_up(hashes, *self._table, found)
+        _look_up(hashes, *self._places, found)
         return found
 
     def _hashes(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
@@ -200,21 +258,24 @@ class Tfidf:
         return out_indptr, indices[:count].copy(), data[:count].copy()
 
 
-def _distinct(hashes: NDArray[np.uint64], indptr: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Every hash once per document that has it."""
-    row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    order = np.lexsort((hashes, row))
-    hashes, row = hashes[order], row[order]
-    new = np.ones(len(hashes), dtype=bool)
-    new[1:] = (hashes[1:] != hashes[:-1]) | (row[1:] != row[:-1])
-    return hashes[new]
+def _merged(one: _Counts, other: _Counts) -> _Counts:
+    """The keys of both, and the sums of their counts."""
+    size = len(one[0]) + len(other[0])
+    keys, counts = np.empty(size, np.uint64), np.empty(size, np.int64)
+    found = _merge(*one, *other, keys, counts)
+    return keys[:found].copy(), counts[:found].copy()
 
 
 def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cut the texts into runs of bounded length."""
+    """Cut the texts into runs of bounded length, so many that every thread has one."""
+    whole = sum(map(len, texts))
+    if whole <= _LEAST:
+        yield from [texts] if len(texts) else []
+        return
+    most = max(_LEAST, min(_BATCH, whole) // thread_count())
     start = size = 0
     for i, text in enumerate(texts):
-        if size and size + len(text) > _BATCH:
+        if size and size + len(text) > most:
             yield texts[start:i]
             start, size = i, 0
         size += len(text)
