@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -182,6 +182,15 @@ def test_checkpoints_are_json_and_safetensors(tmp_path: Path) -> None:
     assert {path.suffix for path in files} == {".json", ".safetensors"}
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Interrupts raise KeyboardInterrupt, as they do unless the tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_training_loses_no_step(tmp_path: Path) -> None:
     settings = replaced(checkpoint_seconds=1000.0, evaluate_every=3)
 
@@ -211,6 +220,7 @@ def test_an_interrupted_training_loses_no_step(tmp_path: Path) -> None:
     assert (weights_of(network) == weights_of(straight)).all()
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_what_a_program_does_with_interrupts_itself_is_left_alone() -> None:
     seen: list[int] = []
     before = signal.signal(signal.SIGINT, lambda *_: seen.append(1))
