@@ -19,7 +19,7 @@ _NEURAL: dict[str, Any] = {
     "device": "cpu", "precision": "fp32",
 }  # fmt: skip
 _BOLD = {"encoder_rate": 0.04, "head_rate": 0.04}
-_CAREFUL = {"encoder_rate": 0.006, "head_rate": 0.02, "dropout": 0.0, "encoder_dropout": 0.0, "decoder_size": 32}
+_CAREFUL = {"encoder_rate": 0.004, "head_rate": 0.01, "dropout": 0.0, "encoder_dropout": 0.0, "decoder_size": 32}
 _ENCODER = tempfile.TemporaryDirectory()  # a tiny encoder is put here before the first test
 _READER = tempfile.TemporaryDirectory()  # and here one whose tokeniser knows all words of the tests
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -36,7 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "xlinear": {"branching": 2, "max_leaf": 2},  # a tree of three levels over the eight labels
     "bert-sgm": {**_NEURAL, "label_embedding": 16, "epochs": 12},
     "seq2seq": {**_NEURAL, "heads": 4, "decoder_layers": 1, "epochs": 12, "encoder_rate": 0.04, "head_rate": 0.01},
-    "seqtag": {**_NEURAL, **_CAREFUL, "encoder": _READER.name, "label_text": "new", "epochs": 12},
+    "seqtag": {**_NEURAL, **_CAREFUL, "encoder": _READER.name, "label_text": "new", "epochs": 25},
     "sgm": {**_NEURAL, "label_embedding": 16, "decoder_size": 32, "attention_size": 16, "epochs": 12},
     "mixed": {"parts": ["br", "cnn"], "settings": {"br": _LINEAR, "cnn": {**_NEURAL, "filters": 16}}},
 }
