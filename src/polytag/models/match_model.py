@@ -17,7 +17,6 @@ from torch import Tensor
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
 from polytag.linear.svm import Problem
-from polytag.metrics_ranking import ranking_metrics
 from polytag.models.match_read import MatchRead
 from polytag.models.model import HeldOut, State, model_name, param
 from polytag.models.neural_model import NeuralModel, Reading
@@ -46,18 +45,16 @@ from polytag.xmc.match import (
     squared_hinge,
     text_vectors,
 )
+from polytag.xmc.power import precision_by_power
 from polytag.xmc.rank import WORTH, Chunks, TreeRanker
+from polytag.xmc.sizes import beam_width, cluster_count
 from polytag.xmc.train import NEGATIVES, Ranking, TreeTraining, positive_weights
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
     from polytag.run import Run
 
-_ALONE, _SHARED, _MOST = 1000, 4, 10_000  # clusters up to which labels share none; labels of one; clusters, if those are enough
-_PER_CLUSTER = 60  # labels of a cluster at the most, unless the number of clusters is set
-_RANKED, _BEAM = 400, (10, 100)  # labels that a beam should hold, and the least and most clusters for that
 JOINS = ("network", "frozen", "none")
-_POWERS = (1.0, 0.75, 0.5, 1.5, 0.25, 0.125)
 _CELLS = 8_000_000  # documents x clusters that are scored at once
 
 
@@ -184,14 +181,12 @@ class MatchModel(NeuralModel):
 
     def _count(self) -> int:
         """How many clusters there are."""
-        n = len(self.labels)
-        return min(self.clusters or max(min(max(_ALONE, n // _SHARED), _MOST), -(-n // _PER_CLUSTER)), n)
+        return min(self.clusters or cluster_count(len(self.labels)), len(self.labels))
 
     def searched(self) -> int:
         """How many clusters of a document are looked into."""
         count = len(self.cluster_set) or self._count()
-        least, most = _BEAM
-        return min(self.beam or min(max(_RANKED * count // len(self.labels), least), most), count)
+        return min(self.beam or beam_width(len(self.labels), count), count)
 
     def _index(self, features: csr_array, truth: csr_array) -> State:
         """Clusters of labels that are alike (3.2)."""
@@ -254,8 +249,8 @@ class MatchModel(NeuralModel):
             return ranker.best_below(rows, leaves, logs * np.float32(power), self.scored_labels(), self.worth)
 
         if not self.power:
-            reached = {power: _precision(*ranked(power), truth, names) for power in _POWERS}
-            self.exponent = max(_POWERS, key=lambda power: reached[power])  # of equals the one nearest to 1
+            reached = precision_by_power(ranked, truth, names)
+            self.exponent = max(reached, key=lambda power: reached[power])
             run.log("power", {"powers": list(reached), "precision": list(reached.values()), "chosen": self.exponent})
         labels, values = ranked(self.exponent)
         self.curve = fit_curve(labels, values, truth, names)
@@ -407,12 +402,6 @@ class MatchModel(NeuralModel):
 
     def _vocabulary(self) -> Tfidf:
         return Tfidf(self.ngrams, self.min_df, self.max_features, self.lowercase, self.sublinear)
-
-
-def _precision(labels: NDArray[np.int32], logs: NDArray[np.float32], truth: csr_array, names: Sequence[str]) -> float:
-    """The mean of P@1, P@3 and P@5."""
-    found = ranking_metrics(truth, Scores.candidates(labels, logs, names, "margin"))
-    return float(np.mean([found[f"p@{k}"] for k in (1, 3, 5)]))
 
 
 def _unit(vectors: Tensor) -> NDArray[np.float32]:
