@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ from polytag.xmc.index import INDEXES, LabelTree, cluster_tree, instance_vectors
 from polytag.xmc.join import joined_rows
 from polytag.xmc.match import (
     SQUARED_HINGE,
+    Matched,
     MatchNetwork,
     WithVector,
     best_clusters,
@@ -56,18 +57,6 @@ if TYPE_CHECKING:
 
 JOINS = ("network", "frozen", "none")
 _CELLS = 8_000_000  # documents x clusters that are scored at once
-
-
-class Matched(NamedTuple):
-    """What the network found: clusters and log P(cluster | x), both (documents, beam), and the documents' vectors if needed."""
-
-    clusters: NDArray[np.int32]
-    logs: NDArray[np.float32]
-    vectors: NDArray[np.float32] | None
-
-    def rows(self, start: int, stop: int) -> Matched:
-        """Some documents."""
-        return Matched(*(None if part is None else part[start:stop] for part in self))  # type: ignore[arg-type]
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from polytag.models.match_model import MatchModel
@@ -24,7 +25,8 @@ class XBert(MatchModel):
 
     def _width(self) -> int:
         sizes = WordSizes(self.vocabulary, self.embedding, self.hidden, self.layers)
-        return build_encoder(describe_encoder(self.encoder, (), sizes, None)[1]).hidden
+        with torch.device("meta"):  # without any weights
+            return build_encoder(describe_encoder(self.encoder, (), sizes, None)[1]).hidden
 
     def _joins(self) -> str:
         """An encoder that is not trained is the frozen one: its vectors need no second reading."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,6 +32,18 @@ _LABEL_TOKENS = 64  # of a label's name and description
 _RECALLS = 10
 _INPUTS = 256  # of a layer, up to which its weights have the full rate
 _TIE = 0.01  # how much the squared error of the probabilities counts beside the recall, which it must not outweigh
+
+
+class Matched(NamedTuple):
+    """What a network found: clusters and log P(cluster | x), both (documents, beam), and the documents' vectors if needed."""
+
+    clusters: NDArray[np.int32]
+    logs: NDArray[np.float32]
+    vectors: NDArray[np.float32] | None
+
+    def rows(self, start: int, stop: int) -> Matched:
+        """Some documents."""
+        return Matched(*(None if part is None else part[start:stop] for part in self))  # type: ignore[arg-type]
 
 
 class MatchNetwork(nn.Module, ABC):
