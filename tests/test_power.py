@@ -1,0 +1,25 @@
+"""Powers of equation 1 are judged by what they rank first, and those nearest to 1 come first."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.xmc.power import precision_by_power
+
+
+def test_every_power_is_judged_by_the_ranking_that_it_gives() -> None:
+    truth = csr_array(np.eye(6, dtype=np.float32))
+
+    def ranked(power: float) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The true label comes first below a power of 0.5, and last above."""
+        others = np.array([[j for j in range(6) if j != i] for i in range(6)], dtype=np.int32)
+        own = np.arange(6, dtype=np.int32)[:, None]
+        labels = np.hstack([own, others] if power < 0.5 else [others, own])
+        return labels, np.tile(-np.arange(6, dtype=np.float32), (6, 1))
+
+    found = precision_by_power(ranked, truth, [str(j) for j in range(6)])
+    assert list(found) == [1.0, 0.75, 0.5, 1.5, 0.25, 0.125]
+    assert [power for power, value in found.items() if value > 0.5] == [0.25, 0.125] and found[1.0] == 0
+    assert max(found, key=lambda power: found[power]) == 0.25
