@@ -19,14 +19,15 @@ from test_xbert import FAST, planted, precision
 SMALL: dict[str, Any] = {**FAST, "heads": 4, "attention": 16, "dense": 64}
 
 
-def network(heads: int = 3) -> AttentionMatch:
+def network(heads: int = 3, *, norm: bool = False) -> AttentionMatch:
     torch.manual_seed(1)
-    return AttentionMatch(WordEncoder(12, 5), 4, heads=heads, attention=6, dense=7, dropout=0.5).eval()
+    return AttentionMatch(WordEncoder(12, 5), 4, heads=heads, attention=6, dense=7, dropout=0.5, norm=norm).eval()
 
 
-def test_the_network_is_its_equations() -> None:
+@pytest.mark.parametrize("norm", [False, True])
+def test_the_network_is_its_equations(norm: bool) -> None:
     """A = softmax(W_s2 tanh(W_s1 H)), v = vec(H A^T), a hidden layer with ReLU, and a linear output; padding has no say."""
-    one = network()
+    one = network(norm=norm)
     weights = {name: value.detach().numpy().astype(np.float64) for name, value in one.named_parameters()}
     ids = torch.tensor([[2, 3, 4, 5], [6, 7, 0, 0]])
     mask = torch.tensor([[True] * 4, [True, True, False, False]])
@@ -36,8 +37,10 @@ def test_the_network_is_its_equations() -> None:
         fit = weights["second.weight"] @ np.tanh(weights["first.weight"] @ states)  # (r, T)
         attention = np.exp(fit) / np.exp(fit).sum(axis=1, keepdims=True)
         views = (states @ attention.T).T.reshape(-1)  # heads one after the other
-        hidden = np.maximum(0, weights["dense.weight"] @ views + weights["dense.bias"])
-        expected.append(weights["output.weight"] @ hidden + weights["output.bias"])
+        hidden = weights["dense.weight"] @ views + weights["dense.bias"]
+        if norm:
+            hidden = (hidden - hidden.mean()) / np.sqrt(hidden.var() + 1e-5)
+        expected.append(weights["output.weight"] @ np.maximum(0, hidden) + weights["output.bias"])
     assert one(ids, mask).detach().numpy() == pytest.approx(np.array(expected), abs=1e-5)
     shares = one.attend(one.encoder(ids, mask), mask)
     assert shares.shape == (2, 3, 4) and torch.allclose(shares.sum(dim=2), torch.ones(2, 3))
@@ -62,7 +65,7 @@ def test_the_sizes_are_those_of_the_paper() -> None:
 
 def test_units_over_tens_of_thousands_of_inputs_stay_alive() -> None:
     torch.manual_seed(0)
-    one = AttentionMatch(WordEncoder(200, 1024), 50, heads=30, attention=8, dense=100, dropout=0.0)
+    one = AttentionMatch(WordEncoder(200, 1024), 50, heads=30, attention=8, dense=100, dropout=0.0, norm=False)
     optimiser = make_optimiser(one, Settings(encoder_rate=1e-3, head_rate=1e-3), torch.device("cpu"))
     ids = torch.randint(2, 200, (256, 10))
     mask, truth = torch.ones_like(ids, dtype=torch.bool), torch.zeros(256, 50)

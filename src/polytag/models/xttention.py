@@ -22,15 +22,16 @@ class Xttention(MatchModel):
     hidden: int = 512
     layers: int = 1
     encoder_rate: float = 1e-3
-    epochs: int = 12
+    epochs: int = 8
     join: str = "none"
-    dropout: float = param(0.3, "dropout before the hidden layer and before the output", minimum=0, maximum=0.95)
+    dropout: float = param(0.1, "dropout before the hidden layer and before the output", minimum=0, maximum=0.95)
     heads: int = param(30, "rows of attention over the words (r)", minimum=1)
     attention: int = param(350, "hidden units of the attention (d_a)", minimum=1)
     dense: int = param(2000, "size of the hidden layer before the clusters", minimum=1)
+    norm: bool = param(True, "whether the hidden layer is normalised before ReLU; not in the paper")
 
     def _network(self, n_labels: int) -> nn.Module:
-        return AttentionMatch(self._encoder(), n_labels, self.heads, self.attention, self.dense, self.dropout)
+        return AttentionMatch(self._encoder(), n_labels, self.heads, self.attention, self.dense, self.dropout, norm=self.norm)
 
     def _width(self) -> int:
         return self.dense

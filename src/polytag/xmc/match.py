@@ -107,15 +107,19 @@ class AttentionMatch(MatchNetwork):
     """X-ttention (3.3.1): ``A = softmax(W_s2 tanh(W_s1 H))``, ``v = vec(H A^T)``, then one hidden layer with ReLU.
 
     H are the states of a BiLSTM; every row of A is one head's weights over the words. The vector of a document is the hidden
-    layer: v itself, of heads times states, would be larger than anything that is ranked with.
+    layer: v itself, of heads times states, would be larger than anything that is ranked with. With ``norm`` (not in the paper)
+    the hidden layer is normalised before ReLU, so that every document keeps some of its units.
     """
 
-    def __init__(self, encoder: Encoder, n_clusters: int, heads: int, attention: int, dense: int, dropout: float) -> None:
+    def __init__(
+        self, encoder: Encoder, n_clusters: int, heads: int, attention: int, dense: int, dropout: float, *, norm: bool
+    ) -> None:
         """Take an encoder, the number of heads r, the attention's size d_a, and the size of the hidden layer."""
         super().__init__(encoder, dense, n_clusters)
         self.first = nn.Linear(encoder.hidden, attention, bias=False)  # W_s1
         self.second = nn.Linear(attention, heads, bias=False)  # W_s2
         self.dense = nn.Linear(heads * encoder.hidden, dense)
+        self.norm = nn.LayerNorm(dense) if norm else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         # AdamW moves every weight by about the rate, whatever its gradient. Over tens of thousands of inputs that adds up to
         # steps which switch units off for all documents, and a unit that is off learns nothing any more.
@@ -130,7 +134,7 @@ class AttentionMatch(MatchNetwork):
         """The hidden layer (batch, dense)."""
         states = self.encoder(ids, mask)  # (batch, length, hidden)
         views = self.attend(states, mask).to(states.dtype) @ states  # (batch, heads, hidden)
-        vectors: Tensor = functional.relu(self.dense(self.dropout(views.flatten(1))))
+        vectors: Tensor = functional.relu(self.norm(self.dense(self.dropout(views.flatten(1)))))
         dropped: Tensor = self.dropout(vectors)
         return dropped
 
