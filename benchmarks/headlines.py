@@ -1,4 +1,4 @@
-"""The few numbers of results/*.json that stand in the project's README."""
+"""The few numbers of results/*.json that stand in the project's README and documents."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def _read(folder: Path, name: str) -> Row:
     return found
 
 
-def _plain(value: float) -> str:
-    return f"{value:.3f}".lstrip("0")
+def plain(value: float, digits: int = 3) -> str:
+    """A share without its leading zero."""
+    return f"{value:.{digits}f}".lstrip("0")
 
 
 def _flat(found: Row) -> list[tuple[str, str, str]]:
@@ -38,7 +39,7 @@ def _flat(found: Row) -> list[tuple[str, str, str]]:
     labels = f"debtags, {found['corpora']['debtags']['labels_in_train']} labels"
 
     def told(name: str, seconds: float, quality: float) -> str:
-        return f"{name}: trained in {seconds:.1f} s, micro-F1 {_plain(quality)}"
+        return f"{name}: trained in {seconds:.1f} s, micro-F1 {plain(quality)}"
 
     return [
         (
@@ -60,7 +61,7 @@ def _extreme(found: Row) -> list[tuple[str, str, str]]:
 
     def told(name: str, row: Row) -> str:
         speed = about["test_documents"] / median(row["predict_s"])
-        return f"{name}: trained in {median(row['train_s']):.1f} s, {speed:,.0f} documents/s, P@1 {_plain(row['p@1'])}"
+        return f"{name}: trained in {median(row['train_s']):.1f} s, {speed:,.0f} documents/s, P@1 {plain(row['p@1'])}"
 
     best = max((row for row in rows.values() if row["peer"] != "polytag"), key=lambda row: float(row["p@1"]))
     labels = f"debdeps, {about['labels']:,} labels"
@@ -74,16 +75,34 @@ def _networks(found: Row) -> tuple[str, str, str]:
     rows = {row["name"]: row["test_mean_and_deviation"] for row in found["rows"]}
 
     def told(name: str, row: Row) -> str:
-        return f"`{name}`: P@1 {_plain(row['p@1'][0])}, P@5 {_plain(row['p@5'][0])}"
+        return f"`{name}`: P@1 {plain(row['p@1'][0])}, P@5 {plain(row['p@5'][0])}"
 
     return "the same, with a GPU", told("xbert", rows["debdeps xbert text"]), told("xlinear", rows["debdeps xlinear"])
 
 
 def _scale(found: Row) -> tuple[str, str, str]:
     row = max(found["rows"], key=lambda row: int(row["labels"]))
-    theirs = row["pecos"].get("error") or f"trained in {row['pecos']['train_s']:.0f} s"
-    own = f"`xlinear`: trained in {row['train_s']:.0f} s, {row['train_peak_mb'] / 1024:.1f} GiB"
-    return f"{row['labels']:,} made-up labels and as many documents", own, f"PECOS: {theirs}"
+
+    def told(found: Row) -> str:
+        return str(found["error"]) if "error" in found else f"trained in {found['train_s']:.0f} s, {_gib(found)} GiB"
+
+    name = f"{row['labels']:,} made-up labels and as many documents"
+    return name, f"`xlinear`, from texts: {told(row)}", f"PECOS, from tf-idf: {told(row['pecos'])}"
+
+
+def _gib(row: Row) -> str:
+    return f"{row['train_peak_mb'] / 1024:.1f}"
+
+
+def growth(folder: Path) -> str:
+    """How ``xlinear`` grows with the labels, for the document about many of them."""
+    lines = ["| labels and documents | training | peak memory | model | per document, batch / single | first answer |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for row in _read(folder, "scale")["rows"]:
+        cells = [f"{row['labels']:,}", f"{row['train_s']:.0f} s", f"{_gib(row)} GiB", f"{row['model_mb'] / 1000:.1f} GB"]
+        cells += [f"{row['batch_ms']:.2f} / {row['single_ms']:.2f} ms", f"{max(row['first_answer_s']):.1f} s"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _training(found: Row) -> tuple[str, str, str]:

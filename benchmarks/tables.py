@@ -1,14 +1,15 @@
-"""Puts the numbers of results/*.json into README.md, and some into the project's: ``python benchmarks/tables.py``."""
+"""Puts the numbers of results/*.json into README.md, and some into the project's documents: ``python benchmarks/tables.py``."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from extreme import markdown as extreme
-from headlines import headlines
+from headlines import growth, headlines, plain
 from peers.report import put, render
 
 HERE = Path(__file__).parent
@@ -28,8 +29,7 @@ def _row(*cells: Any) -> str:
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
-def _plain(value: float) -> str:
-    return f"{value:.4f}".lstrip("0")
+_plain = partial(plain, digits=4)
 
 
 def baselines(found: dict[str, Any]) -> str:
@@ -253,6 +253,7 @@ def main() -> None:
         if results.exists():
             put(readme, name, table(json.loads(results.read_text())))
     put(HERE.parent / "README.md", "headlines", headlines(HERE / "results"))
+    put(HERE.parent / "docs" / "extreme.md", "growth", growth(HERE / "results"))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from polytag.errors import ConfigError
 from polytag.labels import indicator
-from polytag.ranking import best_of_rows
+from polytag.ranking import best_of_sparse_rows
 from polytag.scores import Scores
 
 Dense = np.ndarray[Any, Any]
@@ -198,5 +198,5 @@ def test_new_values_keep_the_entries_and_change_what_absent_means(table: tuple[D
 def test_what_is_no_number_comes_last() -> None:
     data = np.array([np.nan, 2, np.nan, -np.inf, 3], dtype=np.float32)
     labels, found = np.full((1, 5), -1, dtype=np.int32), np.zeros((1, 5), dtype=np.float32)
-    best_of_rows(data, np.arange(5, dtype=np.int32), np.array([0, 5]), labels, found)
+    best_of_sparse_rows(data, np.arange(5, dtype=np.int32), np.array([0, 5]), labels, found)
     assert labels.tolist() == [[4, 1, 3, 0, 2]] and np.isnan(found[0, 3:]).all()

@@ -14,7 +14,7 @@ def _before(one: Any, other: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def best_of_rows(data: Any, indices: Any, indptr: Any, labels: Any, values: Any) -> None:
+def best_of_sparse_rows(data: Any, indices: Any, indptr: Any, labels: Any, values: Any) -> None:
     """Fill ``labels`` and ``values`` (rows, k) with the k largest entries of each row, largest first; the rest stays as it is.
 
     The entries of a row are in ascending order of their labels, so that of equal ones the first label comes first. One that

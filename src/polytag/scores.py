@@ -72,9 +72,9 @@ class Scores:
         values = np.full((n, k), self.absent, dtype=np.float32)
         data, indices, indptr = self.matrix.data, self.matrix.indices, self.matrix.indptr
         if k <= _FEW:
-            from polytag.ranking import best_of_rows  # numba, which takes its time to import
+            from polytag.ranking import best_of_sparse_rows  # numba, which takes its time to import
 
-            best_of_rows(data, indices, indptr, labels, values)
+            best_of_sparse_rows(data, indices, indptr, labels, values)
             return labels, values
         if self.is_full and n:
             table = data.reshape(n, -1)
