@@ -94,7 +94,7 @@ def test_eight_bits_decide_alike(run: Path, int8: Path) -> None:
     assert micro_f1(truth, expected) > 0.9
     assert abs(micro_f1(truth, found) - micro_f1(truth, expected)) < 0.005
     difference = np.abs(coarse.scores(TEXTS).matrix.toarray() - plain.scores(TEXTS).matrix.toarray()).max()
-    assert 0 < difference < 0.1
+    assert 0 < difference < 0.03  # with all eight bits of the weights products overflow, and it would be .06 to .13
 
 
 def test_matrix_products_are_done_in_whole_numbers_and_attention_in_one_operation(run: Path, int8: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,16 +70,22 @@ def shaken(network: Network, much: float = 0.3) -> Network:
 def tiny_bert(
     folder: Path, *, layers: int = 2, hidden: int = 32, texts: Sequence[str] | None = None, vocabulary: int = 120
 ) -> Path:
-    """A random BERT with a WordPiece tokeniser trained on toy documents or other texts, saved as Hugging Face folders are."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+    """A random BERT with WordPieces of toy documents or other texts, saved as Hugging Face folders are.
+
+    Pieces are letters and the most frequent words; the library's own trainer breaks ties differently in every process.
+    """
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokeniser = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokeniser.normalizer = normalizers.BertNormalizer()
-    tokeniser.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=special)
-    tokeniser.train_from_iterator(texts or toy_corpus(200).texts, trainer)
+    normal, split = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    normalised = [normal.normalize_str(text) for text in texts or toy_corpus(200).texts]
+    counts = Counter(word for text in normalised for word, _ in split.pre_tokenize_str(text))
+    letters = sorted({letter for word in counts for letter in word})
+    words = sorted((word for word in counts if len(word) > 1), key=lambda word: (-counts[word], word))
+    pieces = [*special, *letters, *(f"##{letter}" for letter in letters), *words][:vocabulary]
+    tokeniser = Tokenizer(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    tokeniser.normalizer, tokeniser.pre_tokenizer = normal, split
     tokeniser.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[(name, tokeniser.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
     )
