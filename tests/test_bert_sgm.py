@@ -50,7 +50,7 @@ def test_it_learns_and_its_encoder_with_it(folder: str) -> None:
 
 @pytest.mark.parametrize("options", [{"attention": "additive"}, {"global_embedding": "adaptive", "query": "new"}], ids=str)
 def test_attention_and_global_embedding_are_options(folder: str, options: dict[str, Any]) -> None:
-    trained = BertSgm(**FAST, **options, encoder=folder, epochs=6)
+    trained = BertSgm(**FAST, **options, encoder=folder, epochs=10)
     trained.fit(toy_corpus(240, 0), None, Run())
     test = toy_corpus(60, 2)
     decoded = trained.score(test.texts).decoded

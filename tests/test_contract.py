@@ -290,7 +290,7 @@ def test_strange_texts_get_scores_and_labels(fitted: Classifier, text: str) -> N
 def test_unicode_words_are_learned(name: str, options: dict[str, Any]) -> None:
     """Words in other scripts, and label names in them, work as any others do."""
     generator = np.random.default_rng(4)
-    labels = [list(UNICODE)[i % 4] for i in range(60)]
+    labels = [list(UNICODE)[i % 4] for i in range(120)]
     texts = [" ".join(generator.choice(UNICODE[label].split(), 3)) for label in labels]
     classifier = Classifier(name, options).fit(texts, [[label] for label in labels])
     assert classifier.predict(list(UNICODE.values())) == [[label] for label in UNICODE]

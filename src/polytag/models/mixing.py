@@ -160,7 +160,7 @@ def fit_weights(parts: Sequence[Scores], truth: csr_array, metric: str, least: i
 
     def rank(units: _Units) -> tuple[float, int]:
         if units not in values:
-            values[units] = reached_with(_shares(units))
+            values[units] = round(reached_with(_shares(units)), 9)  # as good is as good, whatever the last digit
         return values[units], -sum(unit * unit for unit in units)  # of equally good ones the most even
 
     n = len(parts)
