@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
@@ -23,3 +24,4 @@ def test_every_power_is_judged_by_the_ranking_that_it_gives() -> None:
     assert list(found) == [1.0, 0.75, 0.5, 1.5, 0.25, 0.125]
     assert [power for power, value in found.items() if value > 0.5] == [0.25, 0.125] and found[1.0] == 0
     assert max(found, key=lambda power: found[power]) == 0.25
+    assert found[0.25] == pytest.approx((1 + 1 / 3 + 1 / 5) / 3)  # P@1, P@3 and P@5 of one label that comes first
