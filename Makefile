@@ -20,7 +20,7 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
 demo: $(NN)  ## train br, embed and bert on the shipped sample, print one table and three labelled documents
-	$(BIN)/python -m polytag.demo $(ARGS)
+	$(BIN)/python -m polytag.cli.demo $(ARGS)
 
 # A worker per core, each with one thread; at most four, because each holds torch. A worker that has nothing left takes tests
 # from another one, which leaves most tests of a file, and what they share, in one process.

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from peers.report import machine
-from polytag.comparing import compare_models
-from polytag.formats import ReadOptions
-from polytag.recipe import Recipe
-from polytag.training import DataPlan
+from polytag.config.recipe import Recipe
+from polytag.formats.document import ReadOptions
+from polytag.verbs.comparison import compare_models
+from polytag.verbs.training import DataPlan
 
 OUT = Path(__file__).parent / "results" / "baselines.json"
 

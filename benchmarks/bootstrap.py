@@ -2,10 +2,10 @@
 
     python benchmarks/bootstrap.py FOLDER aapd-bert aapd-laco aapd-laco-plcp [--part test] [--draws 10000] [--out FILE]
 
-The first name is the one that the others are compared with; all seeds of a name are read. Documents are drawn with replacement,
-the same ones for both models and all seeds, and the difference of micro-F1 and macro-F1 (over the labels that occur in all
-documents of the part) is the mean over the seeds. The interval holds the middle 95 % of the differences. It says how far the
-result hangs on these documents; how far on the seed, the differences of the single seeds beside it say.
+The first name is the baseline of the others; all seeds of a name are read. Documents are resampled with replacement, the same
+ones for both models and all seeds. The difference of micro-F1 and macro-F1 (over the labels that occur in all documents of the
+part) is the mean over the seeds. The interval holds the middle 95 % of the differences. It shows the variance over documents; the
+differences of the single seeds, which are reported too, show the variance over seeds.
 """
 
 from __future__ import annotations

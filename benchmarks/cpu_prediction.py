@@ -24,10 +24,10 @@ import torch
 
 from peers.report import machine
 from polytag import Classifier, Corpus, LabelSet
-from polytag.artefact import artefact_folder
-from polytag.metrics import micro_f1
-from polytag.models.neural_model import NeuralModel
-from polytag.nn.pretrained import minilm_folder
+from polytag.metrics.of_sets import micro_f1
+from polytag.models.base.neural_model import NeuralModel
+from polytag.nn.encoding.pretrained import minilm_folder
+from polytag.storage.artefact import artefact_folder
 
 LENGTH, BATCH_SIZES, TRIED, BARS = 320, (1, 8, 32), 48, {"float32": 1.3, "int8": 3.0}
 METHODS = ("torch", "onnx float32", "onnx int8")

@@ -22,12 +22,12 @@ import torch
 
 from peers.report import machine
 from polytag import Classifier, Corpus, LabelSet
-from polytag.models.sequence_model import SequenceModel, SequenceNetwork
-from polytag.nn.batch import Documents, tokenise
-from polytag.nn.beam import beam_search
-from polytag.nn.devices import autocast, pick_device, pick_precision
-from polytag.nn.embedding import read_documents
-from polytag.text.prepare import prepare
+from polytag.models.base.sequence_model import SequenceModel, SequenceNetwork
+from polytag.nn.decoding.beam_search import beam_search
+from polytag.nn.encoding.document_vectors import encoding_batches
+from polytag.nn.training.batch import Documents, tokenise
+from polytag.nn.training.devices import autocast, pick_device, pick_precision
+from polytag.text.preprocess import prepare
 
 
 def seconds(work: Callable[[], Any], device: torch.device) -> float:
@@ -45,9 +45,11 @@ def states_of(model: SequenceModel, texts: list[str], device: torch.device) -> l
     """The encoder's states of all documents, in the batches that prediction has."""
     assert isinstance(model.network, SequenceNetwork) and model.tokens is not None
     network = model.network.to(device).eval()
-    data = Documents(tokenise(model.tokens, prepare(texts, model.preprocess, model.max_words)), model._layout(), device)
-    with torch.inference_mode(), autocast(device, pick_precision(model.precision, device)):
-        return [network(batch.ids, batch.mask) for _, batch in read_documents(data, model._rows_at_once())]
+    data = Documents(
+        tokenise(model.tokens, prepare(texts, model.texts.preprocess, model.texts.max_words)), model._layout(), device
+    )
+    with torch.inference_mode(), autocast(device, pick_precision(model.compute.precision, device)):
+        return [network(batch.ids, batch.mask) for _, batch in encoding_batches(data, model._rows_at_once())]
 
 
 def decode(model: SequenceModel, states: list[tuple[torch.Tensor, torch.Tensor]], beam: int) -> int:
@@ -65,7 +67,7 @@ def measure(classifier: Classifier, corpus: Corpus, beams: list[int], rounds: in
     """Documents per second for every beam."""
     model = classifier.model
     assert isinstance(model, SequenceModel)
-    device = pick_device(model.device)
+    device = pick_device(model.compute.device)
     states = states_of(model, corpus.texts, device)
     labels = {beam: decode(model, states, beam) for beam in beams}  # and everything is warm
     times: dict[int, list[float]] = {beam: [] for beam in beams}
@@ -74,7 +76,7 @@ def measure(classifier: Classifier, corpus: Corpus, beams: list[int], rounds: in
         for beam in beams:
             times[beam].append(seconds(partial(decode, model, states, beam), device))
             if whole:
-                model.beam = beam
+                model.search.beam = beam
                 predictions[beam].append(seconds(lambda: classifier.predict(corpus.texts), device))
     found: dict[str, Any] = {"device": device.type, "rows": []}
     for beam in beams:

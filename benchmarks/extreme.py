@@ -191,10 +191,10 @@ def markdown(results: dict[str, Any]) -> str:
     """The tables, and how our rows stand against PECOS's."""
     parts = [f"{corpus}\n\n{table(results, corpus)}" for corpus in results["corpora"]]
     for line in results["against"]:
-        low = ", ".join(f"{k} {line['mean'][k]:+.4f} (at least {v:+.4f})" for k, v in line["low"].items())
+        low = ", ".join(f"{k} {line['mean'][k]:+.4f} (lower bound {v:+.4f})" for k, v in line["low"].items())
         times = ", ".join(f"{what} {value:.2f}" for what, value in line["times_theirs"].items())
-        verdict = "not below" if line["not_below"] else "below"
-        parts.append(f"{line['name']} against {line['peer']}: {low}: {verdict}; times theirs: {times}.")
+        verdict = "not worse" if line["not_below"] else "worse"
+        parts.append(f"{line['name']} against {line['peer']}: {low}: {verdict}; ratio to the baseline: {times}.")
     return "\n\n".join(parts)
 
 

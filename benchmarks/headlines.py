@@ -1,4 +1,4 @@
-"""The few numbers of results/*.json that stand in the project's README and documents."""
+"""The headline numbers of results/*.json that appear in the project's README and documentation."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Row = dict[str, Any]
 
 
 def headlines(folder: Path) -> str:
-    """One line for everything that was compared with something else."""
+    """One row for each comparison with a baseline."""
     lines = [*_flat(_read(folder, "linear")), *_extreme(_read(folder, "extreme")), _networks(_read(folder, "xbert"))]
     lines += [_scale(_read(folder, "scale")), _training(_read(folder, "training_speed"))]
-    lines += [_reading(_read(folder, "cpu_prediction"))]
-    return "\n".join(["| | polytag | beside it |", "|---|---|---|", *(f"| {' | '.join(line)} |" for line in lines)])
+    lines += [_inference(_read(folder, "cpu_prediction"))]
+    return "\n".join(["| task | Polytag | baseline |", "|---|---|---|", *(f"| {' | '.join(line)} |" for line in lines)])
 
 
 def _read(folder: Path, name: str) -> Row:
@@ -31,7 +31,7 @@ def plain(value: float, digits: int = 3) -> str:
 
 
 def _flat(found: Row) -> list[tuple[str, str, str]]:
-    """Flat separators on debtags: as libraries decide by themselves, and with thresholds."""
+    """Flat separators on debtags: with the libraries' default decision, and with tuned thresholds."""
     rows = [row for row in found["rows"] if row["corpus"] == "debtags" and row["kind"] == "flat" and "train_s" in row]
     own = {row["variant"]: row for row in rows if row["peer"] == "polytag"}
     peers = [row for row in rows if row["peer"] != "polytag"]
@@ -43,12 +43,12 @@ def _flat(found: Row) -> list[tuple[str, str, str]]:
 
     return [
         (
-            f"{labels}, separators alone",
+            f"{labels}, default decision",
             told("`br`", median(own["br"]["train_s"]), own["br"]["own"]["micro_f1"]),
             told(fast["name"], median(fast["train_s"]), fast["own"]["micro_f1"]),
         ),
         (
-            f"{labels}, with thresholds",
+            f"{labels}, tuned thresholds",
             told("`br`", median(own["br-complete"]["train_s"]), own["br-complete"]["own"]["micro_f1"]),
             told(whole["name"], with_tuning(whole), whole["tuned"]["micro_f1"]),
         ),
@@ -56,7 +56,7 @@ def _flat(found: Row) -> list[tuple[str, str, str]]:
 
 
 def _extreme(found: Row) -> list[tuple[str, str, str]]:
-    """A tree of separators on debdeps, beside the usual peer and the best one."""
+    """A tree of separators on debdeps, against the usual baseline and the best one."""
     about, rows = found["corpora"]["debdeps"], {row["name"]: row for row in found["rows"] if "train_s" in row}
 
     def told(name: str, row: Row) -> str:
@@ -77,7 +77,11 @@ def _networks(found: Row) -> tuple[str, str, str]:
     def told(name: str, row: Row) -> str:
         return f"`{name}`: P@1 {plain(row['p@1'][0])}, P@5 {plain(row['p@5'][0])}"
 
-    return "the same, with a GPU", told("xbert", rows["debdeps xbert text"]), told("xlinear", rows["debdeps xlinear"])
+    return (
+        "the same, clusters matched on a GPU",
+        told("xbert", rows["debdeps xbert text"]),
+        told("xlinear", rows["debdeps xlinear"]),
+    )
 
 
 def _scale(found: Row) -> tuple[str, str, str]:
@@ -86,7 +90,7 @@ def _scale(found: Row) -> tuple[str, str, str]:
     def told(found: Row) -> str:
         return str(found["error"]) if "error" in found else f"trained in {found['train_s']:.0f} s, {_gib(found)} GiB"
 
-    name = f"{row['labels']:,} made-up labels and as many documents"
+    name = f"{row['labels']:,} synthetic labels and as many documents"
     return name, f"`xlinear`, from texts: {told(row)}", f"PECOS, from tf-idf: {told(row['pecos'])}"
 
 
@@ -95,8 +99,8 @@ def _gib(row: Row) -> str:
 
 
 def growth(folder: Path) -> str:
-    """How ``xlinear`` grows with the labels, for the document about many of them."""
-    lines = ["| labels and documents | training | peak memory | model | per document, batch / single | first answer |"]
+    """How ``xlinear`` scales with the number of labels, for docs/extreme.md."""
+    lines = ["| labels and documents | training | peak memory | model | per document, batch / single | first prediction |"]
     lines += ["|---|---|---|---|---|---|"]
     for row in _read(folder, "scale")["rows"]:
         cells = [f"{row['labels']:,}", f"{row['train_s']:.0f} s", f"{_gib(row)} GiB", f"{row['model_mb'] / 1000:.1f} GB"]
@@ -108,11 +112,12 @@ def growth(folder: Path) -> str:
 def _training(found: Row) -> tuple[str, str, str]:
     speed = {name: row["documents_per_second"] for name, row in found["rows"].items()}
     trainer = next(name for name in speed if name.startswith("trainer"))
-    own, theirs = f"{speed['polytag graphs 32']:,.0f} documents/s", f"Hugging Face Trainer: {speed[trainer]:,.0f}"
-    return f"fine-tuning MiniLM on one {found['gpu'].removeprefix('NVIDIA ')}, 32 a batch", own, theirs
+    own, theirs = f"{speed['polytag graphs 32']:,.0f} documents/s", f"Hugging Face Trainer: {speed[trainer]:,.0f} documents/s"
+    return f"fine-tuning MiniLM on one {found['gpu'].removeprefix('NVIDIA ')}, batch size 32", own, theirs
 
 
-def _reading(found: Row) -> tuple[str, str, str]:
+def _inference(found: Row) -> tuple[str, str, str]:
     speed = found["documents_per_second"]
-    own = f"{speed['torch']:.0f} documents/s, exported in 8 bits {speed['onnx int8']:.0f}"
-    return f"reading with it on {found['machine']['cores']} CPU cores", own, f"Hugging Face pipeline: {speed['pipeline']:.0f}"
+    own = f"{speed['torch']:.0f} documents/s; exported in 8 bits, {speed['onnx int8']:.0f} documents/s"
+    theirs = f"Hugging Face pipeline: {speed['pipeline']:.0f} documents/s"
+    return f"inference with MiniLM on {found['machine']['cores']} CPU cores", own, theirs

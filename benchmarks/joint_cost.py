@@ -1,10 +1,10 @@
-"""What reading the labels along costs: documents per second in training, laco beside bert, in one run on one GPU.
+"""The cost of encoding the labels with the text: documents per second in training, laco against bert, in one run on one GPU.
 
     python benchmarks/joint_cost.py --data DIR --encoder FOLDER --out benchmarks/results/joint_cost.json
 
 The same documents of aapd, labels by name, the same limit of 320 tokens, batch 32, bf16, fused AdamW, steps captured as CUDA
 graphs, the optimiser step included. Models take turns. The first epochs of a turn warm up, captures included; documents per
-second count from there on, and the best turn of each model stands in the table, all turns beside it.
+second count from there on. The table has the best turn of each model; the JSON has all turns.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from polytag.corpus import Corpus
+from polytag.models.base.neural_model import NeuralModel
 from polytag.models.model import model_class
-from polytag.models.neural_model import NeuralModel
-from polytag.nn.batch import tokenise
-from polytag.nn.loop import Examples, train
+from polytag.nn.training.batch import tokenise
+from polytag.nn.training.loop import Examples, train
 from polytag.run import Run
 
 WARM = 2  # epochs: a shape is captured when it is seen for the second time
@@ -37,16 +37,15 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 def speed(corpus: Corpus, name: str, told: argparse.Namespace) -> dict[str, float]:
     """Train one model and count documents per second after the first epochs."""
     kind, options = MODELS[name]
-    model = model_class(kind)(**options, seed=1)
+    sizes = {"encoder": told.encoder, "batch_size": told.batch_size, "epochs": WARM + told.epochs}
+    model = model_class(kind).build({**options, **sizes, "log_every": 10_000, "device": told.device, "seed": 1})
     assert isinstance(model, NeuralModel)
-    model.encoder, model.batch_size, model.epochs, model.log_every = told.encoder, told.batch_size, WARM + told.epochs, 10_000
-    model.device = told.device
     model.labels = corpus.labels
     model._begin(list(corpus.texts), corpus)
     assert model.tokens is not None and model.network is not None
     examples = Examples(tokenise(model.tokens, list(corpus.texts)), corpus.truth, model._layout())
     start, at, last = 0.0, 0, 0
-    for step in train(model.network, examples, model._loss, model.settings(), Run()):
+    for step in train(model.network, examples, model._loss, model.setup(), Run()):
         if step.epoch >= WARM and not start:
             _wait(told.device)
             start, at = time.perf_counter(), step.number

@@ -101,7 +101,7 @@ def _first(corpus: Any, most: int) -> Any:
 
 def _matching(model: Any, corpus: Any) -> dict[str, float]:
     """P@k of the clusters that a model over clusters finds, the first part of X-BERT's table 2; nothing for other models."""
-    from polytag.metrics_ranking import ranking_metrics
+    from polytag.metrics.of_rankings import ranking_metrics
 
     if not hasattr(model, "matched"):
         return {}
@@ -113,7 +113,7 @@ def _judged(classifier: Any, corpus: Any, rule: str | float) -> dict[str, float]
     """What another rule makes of the same scores; at a fixed threshold there is no least number of labels, as in the paper."""
     import numpy as np
 
-    from polytag.decision import Decision
+    from polytag.decision.decision import Decision
 
     own = classifier.decision
     if rule in ("closed", "open"):
@@ -141,15 +141,13 @@ def _violations(classifier: Any, corpus: Any) -> float:
 
 def _varied(classifier: Any, corpus: Any, options: dict[str, Any]) -> dict[str, Any]:
     """What a trained model does with other settings, such as another beam."""
-    before = {name: getattr(classifier.model, name) for name in options}
-    for name, value in options.items():
-        setattr(classifier.model, name, value)
+    before = {name: classifier.model.options()[name] for name in options}
+    classifier.model.change(options)
     start = time.perf_counter()
     found: dict[str, Any] = {"options": options, **_kept(classifier.evaluate(corpus)), "seconds": time.perf_counter() - start}
     if "beam" in options and classifier.model._decoded_width():
         found["decoded"] = _judged(classifier, corpus, "decoded")
-    for name, value in before.items():
-        setattr(classifier.model, name, value)
+    classifier.model.change(before)
     return found
 
 
@@ -212,7 +210,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, help="keep the trained classifiers in this folder")
     parser.add_argument("--keep", type=Path, help="keep the decided label sets in this folder")
     parser.add_argument("--scores", type=Path, help="keep the scores of the validation documents in this folder")
-    parser.add_argument("--documents", type=int, default=0, help="use so many documents of each part, to try the jobs; 0: all")
+    parser.add_argument("--documents", type=int, default=0, help="number of documents of each split, to try the jobs; 0 = all")
     parser.add_argument("--one", help="a job as JSON, run in this process")
     parser.add_argument("--seed", type=int, default=0)
     told = parser.parse_args()

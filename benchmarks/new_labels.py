@@ -1,4 +1,4 @@
-"""Labels that training never saw: laco's shared head beside the nearest embedding of a frozen encoder.
+"""Labels held out of training: laco's shared head against the nearest embedding of a frozen encoder.
 
     python benchmarks/new_labels.py --data DIR [--corpus debtags] [--hold 60] [--seeds 0,1,2] [--set epochs=6 ...]
         [--labels 120 --documents 5000] [--out FILE]
@@ -31,16 +31,17 @@ from scipy.sparse import csr_array
 from sklearn.metrics import average_precision_score
 
 from polytag import Classifier, Corpus, LabelSet
-from polytag.metrics import macro_f1, micro_f1
+from polytag.config.groups.encoder_settings import WordSettings
+from polytag.config.recipe import Recipe
+from polytag.decision.thresholds import apply, common
+from polytag.metrics.of_sets import macro_f1, micro_f1
 from polytag.models.laco import Laco
-from polytag.nn.batch import Layout, tokenise
-from polytag.nn.devices import pick_device
-from polytag.nn.embedding import document_vectors
-from polytag.nn.encoders import build_encoder
-from polytag.nn.pretrained import WordSizes, describe_encoder, load_pretrained
-from polytag.recipe import Recipe
+from polytag.nn.encoding.document_vectors import document_vectors
+from polytag.nn.encoding.encoders import build_encoder
+from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained
+from polytag.nn.training.batch import Layout, tokenise
+from polytag.nn.training.devices import pick_device
 from polytag.scores import Scores
-from polytag.thresholds import apply, common
 
 KS = (1, 3, 5)
 
@@ -101,7 +102,7 @@ def by_laco(train: Corpus, valid: Corpus, new: dict[str, str], asked: Corpus, re
 
 def by_embedding(train: Corpus, valid: Corpus, new: dict[str, str], asked: Corpus, encoder: str) -> dict[str, Any]:
     """Cosines between documents and labels' texts, as if they were probabilities from 0 to 1."""
-    tokens, description = describe_encoder(encoder, [], WordSizes(), None)
+    tokens, description = describe_encoder(encoder, [], WordSettings(), None)
     network = build_encoder(description).eval()
     load_pretrained(network, encoder, tokens)
     network.to(pick_device("auto"))
@@ -128,7 +129,7 @@ def main() -> None:
     parser.add_argument("--hold", type=int, default=60)
     parser.add_argument("--least", type=int, default=20, help="training documents that a label to hold out must have")
     parser.add_argument("--seeds", default="0")
-    parser.add_argument("--labels", type=int, default=0, help="use the so many most frequent labels alone; 0 for all")
+    parser.add_argument("--labels", type=int, default=0, help="number of most frequent labels to use; 0 = all")
     parser.add_argument("--documents", type=int, default=0, help="training documents, evenly taken; 0 for all")
     parser.add_argument("--encoder", default="minilm", help="for laco and for the embedding")
     parser.add_argument("--set", action="append", default=[], dest="settings")

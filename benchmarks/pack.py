@@ -24,7 +24,7 @@ def copy_encoder(folder: Path) -> None:
     import torch
     from safetensors.torch import load_file, save_file
 
-    from polytag.nn.pretrained import minilm_folder
+    from polytag.nn.encoding.pretrained import minilm_folder
 
     source = minilm_folder()
     folder.mkdir(parents=True, exist_ok=True)

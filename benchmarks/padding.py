@@ -5,13 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polytag import Corpus
-from polytag.nn.batch import Layout, batches, padding_waste, tokenise
-from polytag.nn.pretrained import WordSizes, describe_encoder
+from polytag.config.groups.encoder_settings import WordSettings
+from polytag.nn.encoding.pretrained import describe_encoder
+from polytag.nn.training.batch import Layout, batches, bucket, tokenise
+
+
+def padding_waste(lengths: NDArray[Any], plan: Sequence[NDArray[Any]], multiple: int = 1, most: int = 1 << 30) -> float:
+    """The share of all places in the batches that is padding."""
+    places = sum(len(rows) * bucket(int(lengths[rows].max()), multiple, most) for rows in plan)
+    return 1 - float(sum(int(lengths[rows].sum()) for rows in plan)) / max(1, places)
 
 
 def main() -> None:
@@ -23,7 +33,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/padding.json"))
     told = parser.parse_args()
     texts = Corpus.read(told.data / told.corpus / "train.jsonl.xz").texts
-    tokens, _ = describe_encoder("minilm", texts, WordSizes(0, 1, 1, 1), None)
+    tokens, _ = describe_encoder("minilm", texts, WordSettings(0, 1, 1, 1), None)
     layout = Layout(told.max_length, prefix=tokens.prefix, suffix=tokens.suffix, pad=tokens.pad)
     lengths = layout.lengths(tokenise(tokens, texts).lengths)
     rows = []

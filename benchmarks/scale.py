@@ -1,11 +1,11 @@
-"""How ``xlinear`` grows from 50,000 to 500,000 labels, on made-up corpora: training, memory, prediction, the first answer.
+"""How ``xlinear`` scales from 50,000 to 500,000 labels, on synthetic corpora: training, memory, inference, first prediction.
 
     python benchmarks/scale.py [--sizes 50000,150000,500000] [--documents N] [--pecos MINUTES] [--draw]
 
-A size is a number of labels; there are as many documents to train on unless ``--documents`` says how many. Each size takes the
-place of its earlier row in results/scale.json, and the picture is drawn from all rows (``--draw``: draw and stop). ``--pecos``
-trains PECOS XR-Linear on the same tf-idf rows, for so many minutes at most. Everything that is measured runs in a process of
-its own, after a small corpus has had everything compiled.
+A size is a number of labels, and by default also the number of training documents (``--documents``). Each size replaces its
+earlier row in results/scale.json, and the picture is drawn from all rows (``--draw``: draw and stop). ``--pecos`` also trains
+PECOS XR-Linear on the same tf-idf rows, for at most this number of minutes. Every measurement runs in its own process, after a
+small corpus has triggered all compilation.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ Row = dict[str, Any]
 
 def train(folder: Path) -> Row:
     """Read the files and train; what the stages took stands in the run's log."""
-    from polytag.formats import ReadOptions
-    from polytag.recipe import Recipe
+    from polytag.config.recipe import Recipe
+    from polytag.formats.document import ReadOptions
     from polytag.run import read_log
-    from polytag.training import DataPlan, train_run
+    from polytag.verbs.training import DataPlan, train_run
 
     start = time.perf_counter()
     told = Recipe(model="xlinear", options={"refit": False})  # the validation documents are for the decision alone
@@ -71,7 +71,7 @@ def predict(folder: Path) -> Row:
     """Load, then label the test documents in batches and some of them one by one."""
     laps = [time.perf_counter()]
     from polytag.classifier import Classifier
-    from polytag.formats import read_documents
+    from polytag.formats.document_files import read_documents
 
     laps.append(time.perf_counter())
     classifier = Classifier.load(folder / "run")
@@ -248,7 +248,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="50000,150000,500000", help="numbers of labels")
     parser.add_argument("--documents", type=int, help="documents to train on [default: as many as labels]")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--pecos", type=float, default=0, metavar="MINUTES", help="train PECOS too, for so long at most")
+    parser.add_argument("--pecos", type=float, default=0, metavar="MINUTES", help="time limit for PECOS; 0 = without PECOS")
     parser.add_argument("--draw", action="store_true", help="only draw the picture again")
     told = parser.parse_args()
     rows: list[Row] = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"] if RESULTS.exists() else []

@@ -45,7 +45,7 @@ def main() -> None:
         subprocess.run([*polytag, *told], check=True)
         trained = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         start = time.perf_counter()
-        code = "import sys, resource; from polytag.predicting import predict_file; predict_file(*sys.argv[1:4]);"
+        code = "import sys, resource; from polytag.verbs.prediction import predict_file; predict_file(*sys.argv[1:4]);"
         code += "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         paths = [str(folder / name) for name in ("run", "in.jsonl", "out.jsonl")]
         done = subprocess.run([sys.executable, "-c", code, *paths], check=True, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Puts the numbers of results/*.json into README.md, and some into the project's documents: ``python benchmarks/tables.py``."""
+"""Writes the tables of results/*.json into README.md, and some into docs/: ``python benchmarks/tables.py``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from peers.report import put, render
 
 HERE = Path(__file__).parent
 QUALITY = ("micro_f1", "macro_f1", "subset_accuracy", "hamming_loss", "p@1")
-PAPERS = {  # rows of the papers, beside ours: micro-F1, macro-F1, subset accuracy, Hamming loss, P@1
+PAPERS = {  # published rows, next to ours: micro-F1, macro-F1, subset accuracy, Hamming loss, P@1
     "reuters": [("paper: BERT", ".899 | .534 | .857 | | ")],
     "aapd": [
         ("paper (all of AAPD's training documents): BERT", ".734 | .572 | | .0224 | "),
@@ -43,7 +43,7 @@ def baselines(found: dict[str, Any]) -> str:
 
 
 def neural(found: dict[str, Any]) -> str:
-    """Mean and standard deviation over seeds, one table a corpus."""
+    """Mean and standard deviation over seeds, one table per corpus."""
     parts = []
     for corpus in dict.fromkeys(row["corpus"] for row in found["rows"]):
         head = [corpus, "seeds", *(key.replace("_", " ") for key in QUALITY)]
@@ -57,8 +57,8 @@ def neural(found: dict[str, Any]) -> str:
 
 
 def training_speed(found: dict[str, Any]) -> str:
-    """Documents a second of every loop."""
-    lines = [_row("loop", "documents/s", "times the Trainer", "share of the chip's peak"), _row(*["---"] * 4)]
+    """Documents per second of every training loop."""
+    lines = [_row("loop", "documents/s", "speed-up over the Trainer", "share of peak FLOP/s"), _row(*["---"] * 4)]
     for name, row in found["rows"].items():
         share = f"{100 * row['share_of_peak']:.1f} %" if "share_of_peak" in row else ""
         lines.append(_row(name, f"{row['documents_per_second']:,.0f}", f"{found['times_the_trainer'][name]:.1f}", share))
@@ -66,8 +66,8 @@ def training_speed(found: dict[str, Any]) -> str:
 
 
 def cpu_prediction(found: dict[str, Any]) -> str:
-    """Documents a second of every way to predict."""
-    lines = [_row("method", "documents/s", "times the pipeline", "micro-F1"), _row(*["---"] * 4)]
+    """Documents per second of every inference method."""
+    lines = [_row("method", "documents/s", "speed-up over the pipeline", "micro-F1"), _row(*["---"] * 4)]
     for name, speed in found["documents_per_second"].items():
         times = found["times_the_pipeline"].get(name, 1.0)
         quality = found["agreement"].get(name)
@@ -103,7 +103,7 @@ def _with_spread(values: list[float], seeds: int) -> str:
 
 
 def sequences(found: dict[str, Any]) -> str:
-    """Every model with the decision that did best on validation, then the papers' rules, then the papers' own rows."""
+    """Every model with the decision that is best on validation, then with the papers' rules, then the published rows."""
     parts = []
     keys = QUALITY[:4]
     for corpus in ("reuters", "aapd"):
@@ -150,12 +150,13 @@ JOINT_PAPERS = {  # LACO's tables 2 and 4, all of AAPD's training documents: mic
 
 
 def joint(found: dict[str, Any]) -> str:
-    """Every model with its seeds' spread, and what separates it from bert on the same documents."""
+    """Every model with its spread over seeds, and its difference to bert on the same documents."""
     parts, keys = [], QUALITY[:4]
     apart = {row["other"]: row for row in found.get("bootstrap", [])}
     for corpus in ("aapd", "reuters"):
         rows = [row for row in found["rows"] if row["corpus"] == corpus]
-        head = [corpus, *(key.replace("_", " ") for key in keys), "micro-F1 minus bert's", "macro-F1 minus bert's"]
+        head = [corpus, *(key.replace("_", " ") for key in keys), "micro-F1 difference to bert (95 % interval)"]
+        head += ["macro-F1 difference to bert (95 % interval)"]
         parts += ["", _row(*head), _row(*["---"] * len(head))]
         for row in sorted(rows, key=lambda row: -row["test_mean_and_deviation"]["micro_f1"][0]):
             values = row["test_mean_and_deviation"]
@@ -173,16 +174,16 @@ def _interval(found: dict[str, Any]) -> str:
 
 
 def joint_cost(found: dict[str, Any]) -> str:
-    """Documents a second in training."""
-    lines = [_row("model", "documents/s", "times slower than bert"), _row(*["---"] * 3)]
+    """Documents per second in training."""
+    lines = [_row("model", "documents/s", "slowdown against bert"), _row(*["---"] * 3)]
     slower = found["times_slower_than_bert"]
     lines += [_row(name, f"{value:,.0f}", f"{slower[name]:.2f}") for name, value in found["documents_per_second"].items()]
     return "\n".join(lines)
 
 
 def decoding(found: dict[str, Any]) -> str:
-    """Documents a second by beam, and the whole prediction where it was timed."""
-    head = ["beam", "labels per document", "decoded documents/s", "whole prediction, times that with beam 1"]
+    """Documents per second by beam width, and the end-to-end time where it was measured."""
+    head = ["beam width", "labels per document", "decoded documents/s", "end-to-end time relative to beam width 1"]
     lines = [_row(*head), _row(*["---"] * len(head))]
     for row in found["rows"]:
         whole = f"{row['whole_times_beam_1']:.2f}" if "whole_times_beam_1" in row else ""
@@ -192,11 +193,11 @@ def decoding(found: dict[str, Any]) -> str:
 
 
 def scale(found: dict[str, Any]) -> str:
-    """How xlinear grows."""
-    keys = {"train_s": "train s", "train_peak_mb": "peak MB", "model_mb": "model MB", "batch_ms": "ms a document"}
+    """How xlinear scales."""
+    keys = {"train_s": "train s", "train_peak_mb": "peak MB", "model_mb": "model MB", "batch_ms": "ms/document"}
     keys |= {"p@1": "P@1", "p@3": "P@3", "p@5": "P@5"}
-    theirs = {"train_s": "PECOS train s", "train_peak_mb": "peak MB", "batch_ms": "ms a document"}
-    head = ["labels", "documents", *keys.values(), "first answer s", *theirs.values()]
+    theirs = {"train_s": "PECOS train s", "train_peak_mb": "PECOS peak MB", "batch_ms": "PECOS ms/document"}
+    head = ["labels", "documents", *keys.values(), "first prediction s", *theirs.values()]
     lines = [_row(*head), _row(*["---"] * len(head))]
     for row in found["rows"]:
         sizes = [f"{row[key]:,}" for key in ("labels", "documents")]
@@ -209,18 +210,18 @@ def scale(found: dict[str, Any]) -> str:
 
 
 def padding(found: dict[str, Any]) -> str:
-    """Shares of padding by batch size."""
+    """Share of padding by batch size."""
     keys = ("padding", "padding_in_multiples_of_32", "padding_if_shuffled")
-    lines = [_row("batch size", *(key.replace("_", " ") for key in keys)), _row(*["---"] * 4)]
+    lines = [_row("batch size", "padding", "padding, multiples of 32", "padding, shuffled"), _row(*["---"] * 4)]
     lines += [_row(row["batch_size"], *(f"{100 * row[key]:.1f} %" for key in keys)) for row in found["rows"]]
     return "\n".join(lines)
 
 
 def new_labels(found: dict[str, Any]) -> str:
-    """The means over the draws of labels."""
+    """Means over the draws of held-out labels."""
     keys = ("p@1", "p@3", "p@5", "average_precision", "micro_f1", "macro_f1", "best_f1")
     lines = [_row("", *(key.replace("_", " ") for key in keys)), _row(*["---"] * (1 + len(keys)))]
-    for name, title in (("laco", "laco, its shared head"), ("embedding", "nearest embedding")):
+    for name, title in (("laco", "laco, shared head"), ("embedding", "nearest embedding")):
         rows = [row[name] for row in found["rows"]]
         lines.append(_row(title, *(_plain(sum(row[key] for row in rows) / len(rows)) for key in keys)))
     return "\n".join(lines)
@@ -245,7 +246,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def main() -> None:
-    """Write every section whose results are there."""
+    """Write every section that has results."""
     readme = HERE / "README.md"
     render(readme, HERE / "results")
     for name, table in SECTIONS.items():

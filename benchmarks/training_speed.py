@@ -21,8 +21,8 @@ import torch
 
 from polytag.corpus import Corpus
 from polytag.models.bert import Bert
-from polytag.nn.batch import tokenise
-from polytag.nn.loop import Examples, train
+from polytag.nn.training.batch import tokenise
+from polytag.nn.training.loop import Examples, train
 from polytag.run import Run
 
 PEAK = {"NVIDIA H200": 989e12, "NVIDIA H100": 989e12, "NVIDIA A100": 312e12}  # dense bf16, by the vendor's datasheets
@@ -38,13 +38,23 @@ def flops_per_document(network: Any, lengths: Any) -> float:
 
 def ours(corpus: Corpus, encoder: str, batch_size: int, epochs: int, graphs: bool) -> dict[str, Any]:
     """Our loop on the corpus; the first epoch warms up."""
-    model = Bert(encoder=encoder, batch_size=batch_size, epochs=epochs, graphs=graphs, log_every=10_000, device="cuda", seed=1)
+    model = Bert.build(
+        {
+            "encoder": encoder,
+            "batch_size": batch_size,
+            "epochs": epochs,
+            "graphs": graphs,
+            "log_every": 10_000,
+            "device": "cuda",
+            "seed": 1,
+        }
+    )
     model.labels = corpus.labels
     model._begin(corpus.texts, corpus)
     assert model.tokens is not None and model.network is not None
     examples = Examples(tokenise(model.tokens, corpus.texts), corpus.truth, model._layout())
     losses, start, seen, at = [], 0.0, 0, 0
-    for step in train(model.network, examples, model._loss, model.settings(), Run()):
+    for step in train(model.network, examples, model._loss, model.setup(), Run()):
         losses.append(step.loss)
         if step.epoch >= 1 and not start:
             torch.cuda.synchronize()

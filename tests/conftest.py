@@ -127,7 +127,7 @@ Command = Callable[..., Told]
 @pytest.fixture
 def polytag(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """The command line in this process: the same entry point, without the second that a new interpreter takes."""
-    from polytag.cli import main
+    from polytag.cli.app import main
 
     def command(*arguments: object) -> Told:
         monkeypatch.setattr(sys, "argv", ["polytag", *map(str, arguments)])

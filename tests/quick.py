@@ -18,6 +18,7 @@ _NEURAL: dict[str, Any] = {
     "encoder": "words", "embedding": 32, "epochs": 8, "batch_size": 16, "encoder_rate": 0.02, "head_rate": 0.02,
     "device": "cpu", "precision": "fp32",
 }  # fmt: skip
+_OVER_ENCODER = {key: value for key, value in _NEURAL.items() if key != "embedding"}  # one that brings its own sizes
 _BOLD = {"encoder_rate": 0.04, "head_rate": 0.04}
 _CAREFUL = {"encoder_rate": 0.004, "head_rate": 0.01, "dropout": 0.0, "encoder_dropout": 0.0, "decoder_size": 32}
 _ENCODER = tempfile.TemporaryDirectory()  # a tiny encoder is put here before the first test
@@ -30,13 +31,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "embed": {"c": [0.5, 1.0], "encoder": _ENCODER.name, "device": "cpu", "precision": "fp32"},
     "laco": {**_NEURAL, **_BOLD, "auxiliary": "both", "shared": True, "shared_size": 16, "epochs": 12},
     "leam": {**_NEURAL, "window": 1},
-    "lsan": {**_NEURAL, "attention": 16, "dense": 32},
+    "lsan": {**_NEURAL, "attention_size": 16, "dense": 32},
     "xbert": {**_NEURAL, "clusters": 4, "beam": 3},
-    "xttention": {**_NEURAL, "clusters": 4, "beam": 3, "heads": 4, "attention": 16, "dense": 32, "index": "both"},
+    "xttention": {**_NEURAL, "clusters": 4, "beam": 3, "heads": 4, "attention_size": 16, "dense": 32, "index": "both"},
     "xlinear": {"branching": 2, "max_leaf": 2},  # a tree of three levels over the eight labels
     "bert-sgm": {**_NEURAL, "label_embedding": 16, "epochs": 12},
     "seq2seq": {**_NEURAL, "heads": 4, "decoder_layers": 1, "epochs": 12, "encoder_rate": 0.04, "head_rate": 0.01},
-    "seqtag": {**_NEURAL, **_CAREFUL, "encoder": _READER.name, "label_text": "new", "epochs": 25},
+    "seqtag": {**_OVER_ENCODER, **_CAREFUL, "encoder": _READER.name, "label_text": "new", "epochs": 25},
     "sgm": {**_NEURAL, "label_embedding": 16, "decoder_size": 32, "attention_size": 16, "epochs": 12},
     "mixed": {"parts": ["br", "cnn"], "settings": {"br": _LINEAR, "cnn": {**_NEURAL, "filters": 16}}},
 }

@@ -10,7 +10,7 @@ import pytest
 
 from polytag.classifier import Classifier
 from polytag.corpus import Corpus
-from polytag.decision import Decision
+from polytag.decision.decision import Decision
 from polytag.errors import ConfigError, DataError, NotFittedError
 from polytag.labels import LabelSet
 from polytag.models.laco import Laco
@@ -144,7 +144,7 @@ def test_other_models_refuse(br: Classifier) -> None:
 
 @pytest.mark.parametrize("options", [{"shared": False}, {"joint": False}, {"label_text": "new"}], ids=repr)
 def test_a_laco_without_what_it_takes_refuses(options: dict[str, Any]) -> None:
-    model = Laco(**{**OPTIONS, **options, "max_steps": 1})
+    model = Laco.build({**{**OPTIONS, **options, "max_steps": 1}})
     model.fit(documents(20, 8, SEEN), None, Run())
     with pytest.raises(ConfigError, match="shared=true, joint=true"):
         model.extend(LabelSet(["new"]))

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.sparse import csr_array, random_array
 
-from polytag import array_files, artefact
-from polytag.artefact import artefact_folder, artefact_info, read_artefact, write_artefact
 from polytag.errors import ArtefactError
+from polytag.storage import array_files, artefact
+from polytag.storage.artefact import artefact_folder, artefact_info, read_artefact, write_artefact
 
 DTYPES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
 
@@ -360,7 +360,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path: Path) -> None:
 
 WRITER = """
 import sys, numpy as np
-from polytag.artefact import write_artefact
+from polytag.storage.artefact import write_artefact
 for n in range(int(sys.argv[2]), 10**9):
     write_artefact(sys.argv[1], {"n": n, "big": np.full(300_000, n), "small": {"x": np.full(3, n)}})
     print(n, flush=True)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from polytag.classifier import Classifier
 from polytag.models.bert import Bert
 from polytag.models.cnn import TwoLayerNetwork
-from polytag.nn import loop
-from polytag.nn.average import Average
-from polytag.nn.encoders import WordEncoder
-from polytag.nn.loop import Goal, Step, train
+from polytag.nn.encoding.encoders import WordEncoder
+from polytag.nn.training import loop
+from polytag.nn.training.loop import Goal, Step, train
+from polytag.nn.training.weight_average import Average
 from polytag.run import Run
 from test_loop import interrupted, loss, replaced, toy_training, weights_of
 from toys import array, tiny_bert, toy_corpus
@@ -138,7 +138,7 @@ def test_weights_stay_where_they_are_because_a_captured_step_knows_them_by_addre
 def test_frozen_layers_are_left_out(tmp_path: Path) -> None:
     folder = str(tiny_bert(tmp_path / "bert"))
     states = [
-        Bert(**QUICK, encoder=folder, frozen_layers=1, max_steps=steps, average=0.9) for steps in (1, 6)
+        Bert.build({**QUICK, "encoder": folder, "frozen_layers": 1, "max_steps": steps, "average": 0.9}) for steps in (1, 6)
     ]  # one network hardly trained, one a little
     for model in states:
         model.fit(toy_corpus(60), None, Run())

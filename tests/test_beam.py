@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from polytag.nn.beam import Found, beam_search
-from polytag.nn.decoders import Decoder, Memory, State
+from polytag.nn.decoding.beam_search import Found, beam_search
+from polytag.nn.decoding.lstm_decoder import Decoder, Memory, State
 
 
 def energies(document: float, code: Any, n_labels: int) -> Any:

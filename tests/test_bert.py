@@ -12,13 +12,13 @@ import torch
 
 from polytag.classifier import Classifier
 from polytag.labels import LabelSet
-from polytag.metrics_ranking import ranking_metrics
+from polytag.metrics.of_rankings import ranking_metrics
+from polytag.models.base.neural_model import NeuralModel
 from polytag.models.bert import Bert, BertNetwork
-from polytag.models.neural_model import NeuralModel
-from polytag.nn.batch import Batch
-from polytag.nn.encoders import Encoder, WordEncoder
+from polytag.nn.encoding.encoders import Encoder, WordEncoder
+from polytag.nn.training.batch import Batch
 from polytag.run import Run
-from toys import tiny_bert, toy_corpus
+from toys import encoder_sizes, tiny_bert, toy_corpus
 
 QUICK: dict[str, Any] = {
     "epochs": 4,
@@ -61,11 +61,11 @@ def test_labels_that_nobody_has_do_not_hold_back_the_others() -> None:
 
 
 def test_epsilon_shrinks_as_the_gradients_of_a_mean_over_many_outputs_do() -> None:
-    model = Bert(epsilon=1e-6)
-    assert model.settings().epsilon == 1e-6
+    model = Bert.build({"epsilon": 1e-6})
+    assert model.setup().training.epsilon == 1e-6
     for count, expected in ((90, 1e-6), (100, 1e-6), (1000, 1e-7), (50_000, 2e-9)):
         model.labels = LabelSet(str(number) for number in range(count))
-        assert model.settings().epsilon == pytest.approx(expected)
+        assert model.setup().training.epsilon == pytest.approx(expected)
 
 
 def test_probabilities_are_the_sigmoid_of_the_logits(trained: Classifier) -> None:
@@ -119,11 +119,11 @@ def test_same_seed_same_scores_and_another_seed_others(folder: Path) -> None:
 
 def test_frozen_layers_do_not_move_and_the_others_do(folder: Path) -> None:
     def weights(frozen: int, steps: int) -> dict[str, Any]:
-        model = Bert(**QUICK, encoder=str(folder), frozen_layers=frozen, max_steps=steps)
+        model = Bert.build({**QUICK, "encoder": str(folder), "frozen_layers": frozen, "max_steps": steps})
         model.fit(toy_corpus(60), None, Run())
         return dict(model.state()["weights"])
 
-    depths = Bert(**QUICK, encoder=str(folder), max_steps=1)
+    depths = Bert.build({**QUICK, "encoder": str(folder), "max_steps": 1})
     depths.fit(toy_corpus(60), None, Run())
     encoder = getattr(depths.network, "encoder", None)
     assert isinstance(encoder, Encoder)
@@ -138,14 +138,8 @@ def test_frozen_layers_do_not_move_and_the_others_do(folder: Path) -> None:
 @pytest.mark.parametrize("encoder", ["folder", "bilstm"])
 def test_what_stands_at_the_end_of_a_long_document_is_read(long: str, encoder: str, folder: Path) -> None:
     corpus = toy_corpus(200, most=30)
-    short = {
-        "encoder": str(folder) if encoder == "folder" else "bilstm",
-        "max_length": 16,
-        "embedding": 16,
-        "hidden": 8,
-        "layers": 1,
-    }
-    options = {**QUICK, **short, "overlap": 4, "epochs": 1}
+    short = {**encoder_sizes(str(folder) if encoder == "folder" else "bilstm", 16, 8), "max_length": 16}
+    options = {**QUICK, **short, "epochs": 1}
     texts = ["the " * 20 + end for end in ("cat", "paris")]
     head, other = (
         Classifier("bert", {**options, "long": how}).fit(corpus).scores(texts).matrix.toarray() for how in ("head", long)
@@ -161,7 +155,7 @@ def test_the_logits_of_windows_are_pooled(pooling: str) -> None:
 
     ids = torch.tensor([[[1, 2], [5, 5], [9, 0]], [[4, 1], [0, 0], [0, 0]]])
     mask = torch.tensor([[[1, 1], [1, 1], [1, 0]], [[1, 1], [0, 0], [0, 0]]]).bool()
-    model = Bert(window_pooling=pooling)
+    model = Bert.build({"window_pooling": pooling})
     found = NeuralModel._logits(model, Sums(), Batch(torch.arange(2), ids, mask, None))
     assert found.tolist() == ([[10], [5]] if pooling == "max" else [[pytest.approx(22 / 3)], [5]])
 

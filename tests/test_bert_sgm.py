@@ -11,7 +11,7 @@ import torch
 
 from polytag.classifier import Classifier
 from polytag.models.bert_sgm import BertSgm
-from polytag.nn.decoders import LstmDecoder
+from polytag.nn.decoding.lstm_decoder import LstmDecoder
 from polytag.run import Run
 from toys import tiny_bert, toy_corpus
 
@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_it_is_algorithm_1_unless_told_otherwise(folder: str) -> None:
-    trained = BertSgm(**FAST, encoder=folder, epochs=1)
+    trained = BertSgm.build({**FAST, "encoder": folder, "epochs": 1})
     trained.fit(toy_corpus(32, 0), None, Run())
     decoder = getattr(trained.network, "decoder", None)
     assert isinstance(decoder, LstmDecoder)
@@ -50,7 +50,7 @@ def test_it_learns_and_its_encoder_with_it(folder: str) -> None:
 
 @pytest.mark.parametrize("options", [{"attention": "additive"}, {"global_embedding": "adaptive", "query": "new"}], ids=str)
 def test_attention_and_global_embedding_are_options(folder: str, options: dict[str, Any]) -> None:
-    trained = BertSgm(**FAST, **options, encoder=folder, epochs=10)
+    trained = BertSgm.build({**FAST, **options, "encoder": folder, "epochs": 10})
     trained.fit(toy_corpus(240, 0), None, Run())
     test = toy_corpus(60, 2)
     decoded = trained.score(test.texts).decoded
@@ -68,7 +68,7 @@ def test_it_comes_back_from_its_files(folder: str, tmp_path: Path) -> None:
 
 def test_low_precision_is_for_the_encoder_only(folder: str) -> None:
     """States are carried from step to step in float32, whatever the matrix products of the encoder are computed in."""
-    trained = BertSgm(**{**FAST, "precision": "bf16"}, encoder=folder, epochs=1)
+    trained = BertSgm.build({**{**FAST, "precision": "bf16"}, "encoder": folder, "epochs": 1})
     trained.fit(toy_corpus(40, 0), None, Run())
     seen: list[torch.dtype] = []
     decoder = getattr(trained.network, "decoder", None)

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.metrics import macro_f1, micro_f1
+from polytag.metrics.of_sets import macro_f1, micro_f1
 
 _SPEC = importlib.util.spec_from_file_location("bootstrap", Path(__file__).parents[1] / "benchmarks" / "bootstrap.py")
 assert _SPEC is not None and _SPEC.loader is not None

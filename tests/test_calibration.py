@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
-from polytag.calibration import Platt, entries_in, logit
+from polytag.decision.calibration import Platt, logit
 from polytag.labels import indicator
-from polytag.metrics import calibration_error
+from polytag.metrics.of_sets import calibration_error
 from polytag.scores import Scores
 
 
@@ -46,7 +46,7 @@ def test_the_common_curve_is_the_most_likely_one() -> None:
     """With one label the curve maximises the likelihood and the prior; a general optimiser finds the same."""
     scores, truth = drawn(60, [1.5], [-0.5])
     fitted = Platt.fit(scores, truth)
-    x, y = scores.matrix.data.astype(np.float64), entries_in(scores, truth)
+    x, y = scores.matrix.data.astype(np.float64), scores.hits(truth)
 
     def loss(w: NDArray[Any], around: NDArray[Any], prior: float) -> float:
         z = w[0] * x + w[1]
@@ -138,11 +138,11 @@ def test_state_and_back() -> None:
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 5))
 @settings(deadline=None, max_examples=60)
-def test_entries_in_says_which_stored_entries_are_true(seed: int, documents: int, labels: int) -> None:
+def test_hits_says_which_stored_entries_are_true(seed: int, documents: int, labels: int) -> None:
     generator = np.random.default_rng(seed)
     stored, true = generator.random((2, documents, labels)) < 0.5
     scores = Scores(
         indicator([np.flatnonzero(row) for row in stored], labels), [str(j) for j in range(labels)], "margin", -np.inf
     )
-    found = entries_in(scores, indicator([np.flatnonzero(row) for row in true], labels))
+    found = scores.hits(indicator([np.flatnonzero(row) for row in true], labels))
     assert found.tolist() == true[stored].tolist()

@@ -17,18 +17,18 @@ import polytag
 import polytag.classifier as module
 from conftest import Toy, toy_documents
 from polytag.classifier import Classifier, Prediction
+from polytag.config.recipe import Recipe
 from polytag.corpus import Corpus
-from polytag.documents import ReadOptions
 from polytag.errors import ArtefactError, ConfigError, DataError
+from polytag.formats.document import ReadOptions
 from polytag.labels import LabelSet, indicator
-from polytag.metrics import evaluate
+from polytag.metrics.of_sets import evaluate
 from polytag.models.binary_relevance import BinaryRelevance
 from polytag.models.model import MODELS, HeldOut, Model, State, param
-from polytag.predicting import predict_file
-from polytag.recipe import Recipe
 from polytag.run import Run
 from polytag.scores import Scores
-from polytag.training import DataPlan, train_run
+from polytag.verbs.prediction import predict_file
+from polytag.verbs.training import DataPlan, train_run
 
 
 @dataclass
@@ -111,7 +111,7 @@ def test_one_string_is_not_a_list_of_texts(br: Classifier) -> None:
 
 
 def test_a_model_object_with_its_settings(toy: Toy) -> None:
-    model = BinaryRelevance(c=[0.5], seed=4, optimise="macro_f1")
+    model = BinaryRelevance.build({"c": [0.5], "seed": 4, "optimise": "macro_f1"})
     classifier = Classifier(model)
     assert classifier.model is model and classifier.recipe == Recipe("br", classifier.recipe.options, 4, "macro_f1")
     named = Classifier("br", {"c": [0.5], "seed": 4, "optimise": "macro_f1"})
@@ -344,7 +344,7 @@ def test_everything_about_the_labels_survives(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_holds_something_else_is_an_artefact_error(tmp_path: Path) -> None:
-    from polytag.artefact import write_artefact
+    from polytag.storage.artefact import write_artefact
 
     write_artefact(tmp_path / "model", {"something": "else"})
     with pytest.raises(ArtefactError, match="not a classifier"):
@@ -378,7 +378,7 @@ def shorter(array: Any) -> Any:
 )  # fmt: skip
 def test_parts_that_do_not_fit_together_are_noticed(toy: Toy, tmp_path: Path, model: str, place: str, change: Any) -> None:
     """Compiled code trusts the sizes of arrays, so an artefact from a stranger must not lie about them."""
-    from polytag.artefact import read_artefact, write_artefact
+    from polytag.storage.artefact import read_artefact, write_artefact
 
     Classifier(model, {"c": [1.0], "ngrams": [1]}).fit(toy.valid).save(tmp_path)
     state = read_artefact(tmp_path / "model")

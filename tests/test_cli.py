@@ -14,7 +14,7 @@ import pytest
 
 from conftest import FAST, Command, Toy, execute
 from polytag.classifier import Classifier
-from polytag.recipe import Recipe
+from polytag.config.recipe import Recipe
 
 KEYS = ["micro_f1", "macro_f1", "macro_f1_all", "samples_f1", "subset_accuracy", "hamming_loss", "lrap"]
 KEYS += [f"{name}@{k}" for name in ("p", "r", "ndcg", "psp", "psndcg") for k in (1, 3, 5)]
@@ -92,8 +92,11 @@ def test_data_sample_can_be_trained_on(polytag: Command, tmp_path: Path) -> None
 
 def test_info_lists_the_settings_of_a_model(polytag: Command) -> None:
     told = polytag("info", "cc", "--json").json
-    assert isinstance(told, dict) and {"c", "order", "ngrams", "seed"} <= {option["name"] for option in told["options"]}
-    assert "order of the chain" in polytag("info", "cc").out
+    assert isinstance(told, dict) and {"c", "order", "ngrams", "optimise"} <= {option["name"] for option in told["options"]}
+    assert "most frequent first" in polytag("info", "cc").out
+    everything = polytag("info", "cc", "--all", "--json").json
+    assert isinstance(everything, dict) and {"seed", "tolerance"} <= {option["name"] for option in everything["options"]}
+    assert told["more"] == len(everything["options"]) - len(told["options"]) > 0 == everything["more"]
 
 
 def test_every_verb_explains_itself(polytag: Command) -> None:
@@ -165,9 +168,9 @@ def test_help_imports_nothing_heavy() -> None:
     code = """if True:
         import sys
         sys.argv = ['polytag', '--help']
-        import polytag.cli
+        import polytag.cli.app
         try:
-            polytag.cli.main()
+            polytag.cli.app.main()
         except SystemExit:
             print(*sys.modules)
     """
@@ -182,10 +185,10 @@ def test_a_linear_model_never_needs_torch(run_folder: Path, files: Path, tmp_pat
     code = """if True:
         import sys, polytag
         assert 'torch' not in sys.modules and 'numpy' not in sys.modules
-        import polytag.cli
+        import polytag.cli.app
         sys.argv = ['polytag', 'predict', *sys.argv[1:]]
         try:
-            polytag.cli.main()
+            polytag.cli.app.main()
         except SystemExit as end:
             assert not end.code
         assert 'numba' in sys.modules and 'torch' not in sys.modules and 'transformers' not in sys.modules
@@ -203,8 +206,8 @@ def test_who_interrupts_is_told_how_to_go_on(polytag: Command, files: Path, monk
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("polytag.training.train_run", stop)
-    monkeypatch.setattr("polytag.tuning.tune_run", stop)
+    monkeypatch.setattr("polytag.verbs.training.train_run", stop)
+    monkeypatch.setattr("polytag.verbs.tuning.tune_run", stop)
     ranges = ["--range", "c={low=0.1,high=1}"] if verb == "tune" else []
     told = polytag(verb, files / "train.jsonl", *ranges, "--out", files / "stopped")
-    assert told.code == 130 and told.err.strip().endswith("with --resume goes on from where it was")
+    assert told.code == 130 and told.err.strip().endswith("with --resume to continue")

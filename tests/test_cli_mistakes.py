@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from conftest import FAST, Command, execute
-from polytag.artefact import MANIFEST
 from polytag.classifier import Classifier
+from polytag.storage.artefact import MANIFEST
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ def test_a_failed_training_leaves_the_model_as_it_was(polytag: Command, copy: Pa
 KILLER = """
 import os, signal, sys
 from pathlib import Path
-from polytag import cli
+from polytag.cli import app as cli
 from polytag.classifier import Classifier
 from polytag.run import Run
 
@@ -301,4 +301,4 @@ def test_unseen_labels_and_repeated_ids_are_kept_and_counted(
     told = polytag("evaluate", run_folder, test, "--json")
     assert isinstance(told.json, dict)
     assert told.json["documents"] == 2 and told.json["unseen_labels"] == 1 and told.json["micro_recall"] == 0.5
-    assert "1 ids are there more than once" in caplog.text and "added 1 labels" in caplog.text
+    assert "1 ids occur more than once" in caplog.text and "added 1 labels" in caplog.text

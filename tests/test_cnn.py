@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from polytag.classifier import Classifier
 from polytag.models.cnn import KimNetwork, TwoLayerNetwork
-from polytag.nn.convolution import Filters
-from polytag.nn.encoders import WordEncoder
+from polytag.nn.encoding.convolution import Filters
+from polytag.nn.encoding.encoders import WordEncoder
 from toys import DOCUMENTS, array, padded, toy_corpus
 
 

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from polytag.classifier import Classifier
-from polytag.metrics import micro_f1
+from polytag.metrics.of_sets import micro_f1
 from polytag.models.cnn_rnn import FED, CnnRnnDecoder, CnnRnnSettings
-from polytag.nn.convolution import Filters, KimFilters
-from polytag.nn.sequences import inputs_for
+from polytag.nn.decoding.label_sequences import inputs_for
+from polytag.nn.encoding.convolution import Filters, KimFilters
 from toys import array, shaken, states_of, toy_corpus
 
 LENGTHS = [6, 1, 3]

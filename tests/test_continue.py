@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 
 from conftest import Command
-from polytag.artefact import read_artefact
 from polytag.classifier import Classifier
+from polytag.config.recipe import Recipe
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError
-from polytag.formats import ReadOptions
-from polytag.recipe import Recipe
+from polytag.formats.document import ReadOptions
 from polytag.run import Run
-from polytag.training import DataPlan, train_run
-from toys import LABELS, tiny_bert, toy_corpus
+from polytag.storage.artefact import read_artefact
+from polytag.verbs.training import DataPlan, train_run
+from toys import LABELS, encoder_sizes, tiny_bert, toy_corpus
 
-SIZES = {"embedding": 16, "hidden": 8, "layers": 1, "batch_size": 8, "device": "cpu", "precision": "fp32"}
+SIZES = {"batch_size": 8, "device": "cpu", "precision": "fp32"}
 STILL = {"encoder_rate": 0.0, "head_rate": 0.0, "weight_decay": 0.0, "epochs": 1}
 MODELS: dict[str, dict[str, Any]] = {
-    "bert": {"encoder": "bilstm"},
-    "cnn": {"filters": 8},
-    "leam": {"encoder": "words"},
-    "lsan": {"encoder": "bilstm", "attention": 8, "dense": 8},
+    "bert": encoder_sizes("bilstm", 16, 8),
+    "cnn": {"filters": 8, "embedding": 16},
+    "leam": encoder_sizes("words", 16, 8),
+    "lsan": {**encoder_sizes("bilstm", 16, 8), "attention_size": 8, "dense": 8},
 }
 
 
@@ -109,13 +109,13 @@ def test_a_transformer_goes_on_without_its_folder_and_takes_a_new_dropout(tmp_pa
 
 
 def test_linear_models_are_trained_again(br: Classifier) -> None:
-    with pytest.raises(ConfigError, match=r"'br' cannot go on .* linear models are simply trained again, on all documents"):
+    with pytest.raises(ConfigError, match=r"'br' cannot continue an earlier run; train it again on all documents"):
         Classifier("br").continue_from(br)
 
 
 def test_another_model_or_another_shape_is_refused(br: Classifier) -> None:
     earlier = trained("cnn", toy_corpus(30))
-    with pytest.raises(ConfigError, match="earlier model is 'br', and 'cnn' cannot go on from it; train 'br'"):
+    with pytest.raises(ConfigError, match="earlier model is 'br', and 'cnn' cannot continue from it; train 'br'"):
         Classifier("cnn").continue_from(br)
     with pytest.raises(ConfigError, match="'embedding' is 32, but 16 in the earlier run; leave it as it was"):
         again("cnn", earlier, toy_corpus(30), embedding=32)
@@ -129,7 +129,7 @@ def test_a_model_by_itself_wants_the_earlier_labels_first() -> None:
     earlier = trained("bert", without("animals", 40, 1))
     later = Classifier("bert", {**SIZES, **MODELS["bert"]})
     later.model.start_from(earlier.model)
-    with pytest.raises(ConfigError, match="must begin with those of the earlier run"):
+    with pytest.raises(ConfigError, match="must start with those of the earlier run"):
         later.model.fit(toy_corpus(30), None, Run())
 
 
@@ -142,7 +142,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("continue")
     without("animals", 60, 1).write(folder / "old.jsonl")
     toy_corpus(40, 2).write(folder / "new.jsonl")
-    settings = [f"{key}={value}" for key, value in {**SIZES, "encoder": "bilstm", "epochs": 2, "head_rate": 0.01}.items()]
+    settings = [f"{key}={value}" for key, value in {**SIZES, **MODELS["bert"], "epochs": 2, "head_rate": 0.01}.items()]
     recipe = Recipe("bert").with_overrides(settings)
     train_run(recipe, DataPlan.of(recipe, folder / "old.jsonl", None, None, ReadOptions()), folder / "first")
     return folder
@@ -164,7 +164,7 @@ def test_the_command_goes_on_with_the_settings_of_the_run_and_its_recipe_repeats
 def test_a_checkpoint_does_not_serve_a_training_from_another_run(place: Path) -> None:
     recipe, new = Recipe("bert"), place / "new.jsonl"
     plans = [DataPlan.of(recipe, new, None, None, ReadOptions(), start) for start in (None, place / "first")]
-    prints = {plan.told(*plan.read())["fingerprint"] for plan in plans}
+    prints = {plan.recipe_table(*plan.read())["fingerprint"] for plan in plans}
     assert len(prints) == 2
 
 
@@ -172,7 +172,7 @@ def test_mistakes_are_one_line(place: Path, run_folder: Path, polytag: Command) 
     def complaint(*arguments: object) -> str:
         return polytag("-q", "train", place / "new.jsonl", "--out", place / "no", *arguments).complaint
 
-    assert "linear models are simply trained again" in complaint("--from", run_folder)
+    assert "train it again on all documents" in complaint("--from", run_folder)
     assert "earlier model is 'br'" in complaint("--from", run_folder, "--model", "bert")
     assert "no such folder" in complaint("--from", place / "nowhere")
     assert not (place / "no").exists()

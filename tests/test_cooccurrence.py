@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polytag.nn.cooccurrence import ConditionTask, PairTask, draw_known, draw_pairs
+from polytag.nn.labels.cooccurrence import ConditionTask, PairTask, draw_known, draw_pairs
 from toys import array
 
 

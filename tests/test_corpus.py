@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polytag.corpus import Corpus
-from polytag.documents import Document, ReadOptions
 from polytag.errors import ConfigError, DataError
+from polytag.formats.document import Document, ReadOptions
 from polytag.labels import LabelSet
 
 NAMES = [["fish", "trade"], [], ["trade"], ["weather", "fish"]]
@@ -74,7 +74,7 @@ def test_duplicate_ids_are_kept_counted_and_reported(caplog: pytest.LogCaptureFi
         corpus = Corpus.of(list("wxyz"), [["a"]] * 4, ids=["1", "2", "1", "1"])
     assert len(corpus) == 4
     assert corpus.duplicate_ids == {"1": 3}
-    assert "1 ids are there more than once" in caplog.text
+    assert "1 ids occur more than once" in caplog.text
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".tsv.xz", ".parquet"])

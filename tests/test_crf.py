@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from polytag.nn.crf import Crf
+from polytag.nn.decoding.crf import Crf
 from toys import array
 
 

@@ -20,14 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polytag import datasets
-from polytag.datasets import apt, reuters
-from polytag.datasets.deb822 import paragraphs, read_paragraphs, synopsis_and_body
-from polytag.datasets.debian import build_debdeps, build_debtags, read_packages
 from polytag.datasets.folder import SPLITS, grouped, read_split, split_of, text_key
-from polytag.datasets.make_sample import sample, well_tagged
-from polytag.documents import Document
 from polytag.errors import ConfigError, DataError, PolytagError
+from polytag.formats.document import Document
 from polytag.labels import LabelSet
+from polytag_corpora import apt, reuters
+from polytag_corpora.deb822 import paragraphs, read_paragraphs, synopsis_and_body
+from polytag_corpora.debian import build_debdeps, build_debtags, read_packages
+from polytag_corpora.make_sample import sample, well_tagged
 
 VOCABULARY = """\
 Facet: role

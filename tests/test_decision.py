@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag import thresholds
-from polytag.decision import METRICS, RULES, Decision
+from polytag.decision import thresholds
+from polytag.decision.decision import METRICS, RULES, Decision
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet, indicator
 from polytag.scores import Kind, Scores
@@ -140,7 +140,7 @@ def test_thresholds_per_label_are_the_best_together(case: tuple[Scores, csr_arra
     assume(len(np.unique(truth.indices)) == truth.shape[1])
     cuts = [np.array(limits) for limits in itertools.product(all_cuts(scores), repeat=truth.shape[1])]
     best = max(METRICS["micro_f1"](truth, plain_decision(scores, limits, least)) for limits in cuts)
-    found = thresholds.per_label(scores, truth, "micro_f1", least, 1e-9)
+    found = thresholds.evidence(scores, truth, "micro_f1", least).limits(1e-9)
     assert METRICS["micro_f1"](truth, thresholds.apply(scores, found, least)) == pytest.approx(best)
 
 
@@ -151,7 +151,7 @@ def test_thresholds_per_label_are_the_best_for_macro_f1(case: tuple[Scores, csr_
     assume(len(np.unique(truth.indices)) == truth.shape[1])
     cuts = [np.array(limits) for limits in itertools.product(all_cuts(scores), repeat=truth.shape[1])]
     best = max(METRICS["macro_f1"](truth, plain_decision(scores, limits, 0)) for limits in cuts)
-    found = thresholds.per_label(scores, truth, "macro_f1", 0, 1e-9)
+    found = thresholds.evidence(scores, truth, "macro_f1", 0).limits(1e-9)
     assert METRICS["macro_f1"](truth, thresholds.apply(scores, found, 0)) == pytest.approx(best)
 
 
@@ -160,11 +160,11 @@ def test_thresholds_per_label_are_the_best_for_macro_f1(case: tuple[Scores, csr_
 def test_more_pseudo_counts_pull_towards_the_common_threshold(metric: str, kind: Kind) -> None:
     scores, truth = random_scores(200, 10, 5, kind)
     base = thresholds.common(scores, truth, metric, 0)
-    found = [thresholds.per_label(scores, truth, metric, 0, pseudo) for pseudo in (1e-9, 1.0, 5.0, 50.0, 1e9)]
+    found = [thresholds.evidence(scores, truth, metric, 0).limits(pseudo) for pseudo in (1e-9, 1.0, 5.0, 50.0, 1e9)]
     distance = np.abs(np.array(found) - base)  # (pseudo, labels)
     assert (np.diff(distance, axis=0) <= 1e-6).all() and distance[0].max() > 0.01
     assert distance[-1].max() < 1e-5
-    assert np.allclose(thresholds.per_label(scores, truth, metric, 0, float("inf")), base, atol=1e-6)
+    assert np.allclose(thresholds.evidence(scores, truth, metric, 0).limits(float("inf")), base, atol=1e-6)
 
 
 def test_rare_labels_stay_closer_to_the_common_threshold() -> None:
@@ -175,7 +175,7 @@ def test_rare_labels_stay_closer_to_the_common_threshold() -> None:
     scores = scores_of([row for row, _ in often + rare + other], 3)
     truth = indicator([labels for _, labels in often + rare + other], 3)
     base = thresholds.common(scores, truth, "micro_f1", 0)[0]
-    found = thresholds.per_label(scores, truth, "micro_f1", 0, 20.0)
+    found = thresholds.evidence(scores, truth, "micro_f1", 0).limits(20.0)
     assert abs(found[1] - base) < abs(found[0] - base) and found[0] > base
 
 
@@ -184,7 +184,7 @@ def test_a_label_without_held_out_documents_has_the_common_threshold() -> None:
     m = scores.matrix
     wide = Scores(csr_array((m.data, m.indices, m.indptr), shape=(100, 6)), names(6), "margin", -np.inf)
     truth = csr_array((truth.data, truth.indices, truth.indptr), shape=(100, 6))
-    assert thresholds.per_label(wide, truth, "micro_f1", 0, 5.0)[5] == thresholds.common(wide, truth, "micro_f1", 0)[0]
+    assert thresholds.evidence(wide, truth, "micro_f1", 0).limits(5.0)[5] == thresholds.common(wide, truth, "micro_f1", 0)[0]
 
 
 # -- the decision ------------------------------------------------------------------------------------------------------

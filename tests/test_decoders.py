@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polytag.errors import ConfigError
-from polytag.nn.decoders import Decoder, LstmDecoder, LstmSettings
+from polytag.nn.decoding.lstm_decoder import Decoder, LstmDecoder, LstmSettings
 from toys import array
 
 HIDDEN, LABELS = 6, 4

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from conftest import Toy
-from polytag import demo
 from polytag.classifier import Classifier
-from polytag.demo import Example, example_view, pick_examples, results_table, train_and_measure
+from polytag.cli import demo
+from polytag.cli.demo import Example, example_view, pick_examples, results_table, train_and_measure
 
 
 def printed(what: object) -> str:

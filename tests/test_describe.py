@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from polytag.analysis.corpus_summary import describe, render
 from polytag.corpus import Corpus
-from polytag.describe import describe, render
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
 

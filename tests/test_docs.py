@@ -24,8 +24,8 @@ import numpy as np
 import pytest
 
 from polytag import datasets
+from polytag.config.settings import declared
 from polytag.models.model import MODELS, model_class
-from polytag.options import describe_options
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -246,10 +246,11 @@ def _cell(text: object) -> str:
 def _setting_rows(name: str) -> dict[str, str]:
     """A model's settings as rows of a table, by name."""
     rows = {}
-    for option in describe_options(model_class(name)):
+    for option in sorted(declared(model_class(name)).values(), key=lambda option: option.group != ""):
         words = option.help + (f" ({', '.join(map(str, option.choices))})" if option.choices else "")
-        default = ", ".join(map(str, option.default)) if isinstance(option.default, list) else option.default
-        rows[option.name] = f"| `{option.name}` | {option.type} | `{default}` | {_cell(words)} |"
+        default = ", ".join(map(str, option.default)) if isinstance(option.default, list | tuple) else option.default
+        group = option.title or "Model"
+        rows[option.name] = f"| {group} | `{option.name}` | {option.type} | `{default}` | {_cell(words)} |"
     return rows
 
 
@@ -258,15 +259,15 @@ def settings_table(name: str, beside: str | None = None) -> str:
     known = _setting_rows(beside) if beside else {}
     rows = [row for option, row in _setting_rows(name).items() if known.get(option) != row]
     if not rows:
-        return f"No settings beside those of `{beside}`.\n"
-    return "\n".join(["| setting | type | default | what it is for |", "|---|---|---|---|", *rows]) + "\n"
+        return f"No settings other than those of `{beside}`.\n"
+    return "\n".join(["| group | setting | type | default | meaning |", "|---|---|---|---|---|", *rows]) + "\n"
 
 
 def command_reference() -> str:
     """All verbs with their arguments and options, from the command line itself."""
     import typer.main
 
-    from polytag.cli import app
+    from polytag.cli.app import app
 
     root: Any = typer.main.get_command(app)
     parts = ["### `polytag`\n", _options_table(root.params)]

@@ -11,15 +11,17 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from polytag.config.groups.encoder_settings import WordSettings
+from polytag.config.groups.training_settings import TrainingSettings
 from polytag.errors import ArtefactError, ConfigError, DataError
-from polytag.nn import pretrained
-from polytag.nn.encoders import BiLSTM, BothWays, Encoder, Transformer, build_encoder, pool
-from polytag.nn.optimiser import Settings, parameter_groups
-from polytag.nn.pretrained import WordSizes, describe_encoder, load_pretrained
+from polytag.nn.encoding import pretrained
+from polytag.nn.encoding.encoders import BiLSTM, BothWays, Encoder, Transformer, build_encoder, pool
+from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained
+from polytag.nn.training.optimiser import parameter_groups
 from polytag.text.tokens import SubwordTokens, WordTokens
 from toys import tiny_bert, toy_corpus
 
-SIZES = WordSizes(vocabulary=100, embedding=6, hidden=5, layers=2)
+SIZES = WordSettings(vocabulary=100, embedding=6, hidden=5, layers=2)
 TEXTS = toy_corpus(30).texts
 
 
@@ -108,7 +110,7 @@ class Head(torch.nn.Module):
         self.encoder, self.output = encoder, torch.nn.Linear(encoder.hidden, 3)
 
 
-def rates(network: torch.nn.Module, settings: Settings) -> dict[str, tuple[float, float]]:
+def rates(network: torch.nn.Module, settings: TrainingSettings) -> dict[str, tuple[float, float]]:
     return {
         name: (group["base"], group["weight_decay"]) for group in parameter_groups(network, settings) for name in group["names"]
     }
@@ -116,7 +118,7 @@ def rates(network: torch.nn.Module, settings: Settings) -> dict[str, tuple[float
 
 def test_rates_fall_by_layer_and_biases_are_not_decayed(folder: Path) -> None:
     network = Head(loaded(folder)[1])
-    found = rates(network, Settings(encoder_rate=1.0, head_rate=7.0, layer_decay=0.5, weight_decay=0.1))
+    found = rates(network, TrainingSettings(encoder_rate=1.0, head_rate=7.0, layer_decay=0.5, weight_decay=0.1))
     assert found["output.weight"] == (7.0, 0.1) and found["output.bias"] == (7.0, 0.0)
     for name, (rate, decay) in found.items():
         if name.startswith("encoder.model.encoder.layer.1."):

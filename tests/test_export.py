@@ -15,11 +15,12 @@ from typer.testing import CliRunner
 
 from conftest import Command
 from polytag.classifier import Classifier
-from polytag.cli import app
+from polytag.cli.app import app
 from polytag.errors import ArtefactError, ConfigError
-from polytag.metrics import micro_f1
-from polytag.models.neural_model import NeuralModel
-from polytag.nn.export import ABOUT, NETWORK, OnnxNetwork, export_folder, export_network, fresh_export
+from polytag.metrics.of_sets import micro_f1
+from polytag.models.base.match_model import MatchModel
+from polytag.models.base.neural_model import NeuralModel
+from polytag.nn.export.onnx_export import ABOUT, NETWORK, OnnxNetwork, export_folder, export_network, fresh_export
 from toys import tiny_bert, toy_corpus
 
 pytest.importorskip("onnxruntime")
@@ -36,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     encoder = tiny_bert(tmp_path_factory.mktemp("bert"))
     classifier = Classifier("bert", {**QUICK, "encoder": str(encoder)}).fit(toy_corpus(400), toy_corpus(60, 1))
     classifier.save(folder)
-    network(classifier).export(folder / "model")
+    classifier.model.export(folder / "model")
     return folder
 
 
@@ -51,14 +52,17 @@ def int8(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def network(classifier: Classifier) -> NeuralModel:
-    assert isinstance(classifier.model, NeuralModel)
-    return classifier.model
+    """The model itself, or the one that finds its clusters."""
+    model = classifier.model
+    found = model.matcher if isinstance(model, MatchModel) else model
+    assert isinstance(found, NeuralModel)
+    return found
 
 
 def loaded(run: Path) -> Classifier:
     """The classifier with its export in use."""
     classifier = Classifier.load(run)
-    assert network(classifier).use_export(run / "model")
+    assert classifier.model.use_export(run / "model")
     return classifier
 
 
@@ -116,7 +120,7 @@ def test_matrix_products_are_done_in_whole_numbers_and_attention_in_one_operatio
         ("lsan", {"encoder": "bilstm", "embedding": 16, "hidden": 8, "layers": 2}),
         ("xbert", {"encoder": "words", "embedding": 16, "join": "none"}),
         ("xbert", {"encoder": "words", "embedding": 16, "join": "network", "join_weight": 3.0}),
-        ("xttention", {"embedding": 16, "hidden": 8, "heads": 3, "attention": 4, "dense": 12, "join": "network"}),
+        ("xttention", {"embedding": 16, "hidden": 8, "heads": 3, "attention_size": 4, "dense": 12, "join": "network"}),
         ("bert", {"encoder": "words", "embedding": 16, "pooling": "max", "long": "windows", "max_length": 8, "overlap": 2}),
     ],
 )  # fmt: skip
@@ -124,7 +128,7 @@ def test_other_networks_can_be_exported(name: str, options: dict[str, Any], tmp_
     classifier = Classifier(name, {**QUICK, "epochs": 1, **options}).fit(toy_corpus(80), toy_corpus(20, 1))
     classifier.save(tmp_path)
     expected = classifier.scores(TEXTS).matrix.toarray()
-    network(classifier).export(tmp_path / "model")
+    classifier.model.export(tmp_path / "model")
     exported = loaded(tmp_path)
     silence(exported)
     assert np.abs(exported.scores(TEXTS).matrix.toarray() - expected).max() < 1e-3
@@ -135,7 +139,7 @@ def test_a_network_that_the_exporter_cannot_follow_is_refused(tmp_path: Path) ->
     classifier = Classifier("cnn", options).fit(toy_corpus(80), toy_corpus(20, 1))
     classifier.save(tmp_path)
     with pytest.raises(ConfigError, match=r"cannot be exported to ONNX.*predict with torch"):
-        network(classifier).export(tmp_path / "model")
+        classifier.model.export(tmp_path / "model")
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 
@@ -145,7 +149,7 @@ def test_an_export_of_another_model_is_not_used(run: Path, tmp_path: Path, caplo
     classifier = Classifier.load(tmp_path / "run")
     classifier.training = {**classifier.training, "documents": 1}
     classifier.save(tmp_path / "run")
-    assert not network(Classifier.load(tmp_path / "run")).use_export(tmp_path / "run" / "model")
+    assert not Classifier.load(tmp_path / "run").model.use_export(tmp_path / "run" / "model")
     assert "made from another model" in caplog.text
 
 
@@ -154,15 +158,15 @@ def test_an_export_can_be_switched_off_and_training_again_forgets_it(run: Path, 
     classifier.fit(toy_corpus(40, 3), toy_corpus(20, 4))
     assert network(classifier).exported is None
     monkeypatch.setenv("POLYTAG_ONNX", "0")
-    assert not network(classifier).use_export(run / "model")
+    assert not classifier.model.use_export(run / "model")
 
 
 def test_other_precision_than_float32_stays_with_torch(run: Path) -> None:
     model = network(loaded(run))
-    model.precision = "bf16"
-    assert model._reader(torch.device("cpu")) is model.network
-    model.precision = "auto"
-    assert isinstance(model._reader(torch.device("cpu")), OnnxNetwork)
+    model.compute.precision = "bf16"
+    assert model._inference_module(torch.device("cpu")) is model.network
+    model.compute.precision = "auto"
+    assert isinstance(model._inference_module(torch.device("cpu")), OnnxNetwork)
 
 
 def test_a_damaged_export_is_noticed(run: Path, tmp_path: Path) -> None:
@@ -199,6 +203,6 @@ def test_a_folder_that_is_no_export_is_left_alone(run: Path, tmp_path: Path) -> 
     (tmp_path / "run" / "onnx").mkdir()
     found = network(in_torch(run)).network
     assert found is not None
-    with pytest.raises(ConfigError, match="is no export"):
+    with pytest.raises(ConfigError, match="is not an export"):
         export_network(found, tmp_path / "run" / "model")
     assert export_folder(tmp_path / "best") == (tmp_path / "best-onnx").resolve()

@@ -1,4 +1,4 @@
-"""Opening files: whatever the compression, a damaged or cut-short file is noticed, and a folder in the way is one clear error."""
+"""Opening files: in every compression a damaged or truncated file is detected; a file in place of a folder is an error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from polytag.errors import DataError
-from polytag.files import make_folder, reading, stem_and_suffix, writing
+from polytag.formats.streams import make_folder, reading, stem_and_suffix, writing
 
 TEXT = "".join(f"line {number} — naïve\n" for number in range(20_000))
 COMPRESS = {
@@ -48,9 +48,9 @@ def test_several_frames_of_zstandard_are_one_text(tmp_path: Path) -> None:
 
 def test_a_file_in_the_way_of_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
-    with pytest.raises(DataError, match="in the way"):
+    with pytest.raises(DataError, match="with this name exists"):
         make_folder(tmp_path / "taken")
-    with pytest.raises(DataError, match="in the way"), writing(tmp_path / "taken" / "b.txt"):
+    with pytest.raises(DataError, match="with this name exists"), writing(tmp_path / "taken" / "b.txt"):
         pass
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polytag.errors import ConfigError, DataError
-from polytag.formats import Document, Reader, ReadOptions, read_documents, write_documents
+from polytag.formats.document_files import Document, Reader, ReadOptions, read_documents, write_documents
 
 LINE_BREAKERS = "\t\n\v\f\r\0"
 CHARACTERS = st.characters(exclude_categories=["Cs"])
@@ -355,7 +355,7 @@ def test_columns_that_cannot_be_guessed(tmp_path: Path) -> None:
         list(read_documents(write(tmp_path / "x.csv", "foo,labels\n1,2\n")))
     with pytest.raises(DataError, match=r"no column looks like labels among \(text, foo\)"):
         list(read_documents(write(tmp_path / "x.csv", "text,foo\n1,2\n")))
-    with pytest.raises(DataError, match="'text' is there more than once"):
+    with pytest.raises(DataError, match="'text' occurs more than once"):
         list(read_documents(write(tmp_path / "x.csv", "text,text,labels\n1,2,3\n")))
 
 

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from polytag.nn import graphs
-from polytag.nn.graphs import GraphStep
-from polytag.nn.step import EagerStep, Rows
+from polytag.nn.training import cuda_graphs as graphs
+from polytag.nn.training.cuda_graphs import GraphStep
+from polytag.nn.training.step import EagerStep, Rows
 
 
 class StandInGraph:

@@ -16,11 +16,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from polytag.models.match_model import MatchModel
-from polytag.models.model import MODELS, model_class
-from polytag.models.neural_model import NeuralModel
-from polytag.nn.batch import Documents, tokenise
-from polytag.nn.devices import autocast
+from polytag.config.settings import declared
+from polytag.models.base.match_model import MatchModel
+from polytag.models.base.neural_model import NeuralModel
+from polytag.models.model import MODELS, Model, model_class
+from polytag.nn.training.batch import Documents, tokenise
+from polytag.nn.training.devices import autocast
 from toys import tiny_bert, toy_corpus
 
 ASKING = {
@@ -47,7 +48,7 @@ def _is_mask(at: Any) -> bool:
 
 
 def neural_models() -> list[str]:
-    return [name for name in MODELS if issubclass(model_class(name), NeuralModel)]
+    return [name for name in MODELS if issubclass(model_class(name), NeuralModel | MatchModel)]
 
 
 JOINT = [
@@ -63,12 +64,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_bert(tmp_path_factory.mktemp("bert"))
 
 
+def network_of(model: Model) -> NeuralModel:
+    """The model itself, or the one that finds its clusters."""
+    found = model._new_matcher() if isinstance(model, MatchModel) else model
+    assert isinstance(found, NeuralModel)
+    return found
+
+
 def one_step(model: NeuralModel, dtype: torch.dtype | None = None) -> dict[str, bool]:
     """Gathering, forward, loss and backward under watch; which parameters were reached."""
     corpus = toy_corpus(12)
-    model.labels = corpus.labels
-    if isinstance(model, MatchModel):
-        model.cluster_set = corpus.labels  # every label a cluster
+    model.labels = corpus.labels  # of a network that finds clusters: every label a cluster
     taught = model._taught(corpus)
     model._begin(list(corpus.texts), taught)
     assert model.network is not None and model.tokens is not None
@@ -88,22 +94,17 @@ def one_step(model: NeuralModel, dtype: torch.dtype | None = None) -> dict[str, 
 
 @pytest.mark.parametrize(("name", "told"), TOLD, ids=lambda value: str(value))
 def test_a_training_step_asks_the_host_nothing(name: str, told: dict[str, Any], folder: Path) -> None:
-    model = model_class(name)(**told)
-    assert isinstance(model, NeuralModel)
-    model.device, model.precision = "cpu", "fp32"
-    if model.encoder == "minilm":
-        model.encoder = str(folder)
-    reached = one_step(model)
+    pretrained = {"encoder": str(folder)} if declared(model_class(name))["encoder"].default == "minilm" else {}
+    model = model_class(name).build({**told, **pretrained, "device": "cpu", "precision": "fp32"})
+    reached = one_step(network_of(model))
     assert any(reached.values())
 
 
 @pytest.mark.parametrize(("name", "told"), [row for row in TOLD if row[0] in ("laco", "seqtag")], ids=lambda value: str(value))
 def test_nor_does_one_in_half_precision(name: str, told: dict[str, Any], folder: Path) -> None:
     """As on a GPU: products of matrices in bfloat16, and no two types that do not go together."""
-    model = model_class(name)(**told)
-    assert isinstance(model, NeuralModel)
-    model.device, model.encoder = "cpu", str(folder)
-    assert any(one_step(model, torch.bfloat16).values())
+    model = model_class(name).build({**told, "device": "cpu", "encoder": str(folder)})
+    assert any(one_step(network_of(model), torch.bfloat16).values())
 
 
 @pytest.mark.parametrize(

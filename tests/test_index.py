@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
-from polytag.xmc import clusters
-from polytag.xmc.clusters import Vectors
-from polytag.xmc.index import LabelTree, _at_place, balanced_clusters, build_tree, instance_vectors, label_vectors, tree_shape
+from polytag.xmc import balanced_kmeans as clusters
+from polytag.xmc.balanced_kmeans import Vectors
+from polytag.xmc.index import LabelTree, _at_place, build_tree, cluster_tree, instance_vectors, label_vectors, tree_shape
 
 
 def documents(seed: int, n: int = 12, n_features: int = 9, n_labels: int = 7) -> tuple[csr_array, csr_array]:
@@ -73,7 +73,7 @@ def test_vectors_may_come_from_text_from_instances_or_from_both() -> None:
     np.testing.assert_allclose(text.dense, [[0.6, 0.8], [0, 0], [0, 1]], atol=1e-6)
     assert both.sparse is sparse and np.allclose(both.dense, text.dense / 2) and both.known.all()
     assert label_vectors(sparse, None).dense.shape == (3, 0)
-    with pytest.raises(ValueError, match="nothing to make"):
+    with pytest.raises(ValueError, match="neither sparse nor dense"):
         label_vectors(None, None)
     with pytest.raises(ValueError, match="3 sparse and 2 dense"):
         Vectors(sparse, given[:2].astype(np.float32))
@@ -89,7 +89,7 @@ def test_sizes_differ_by_at_most_one_and_nobody_is_lost(n: int, k: int, seed: in
     sparse = csr_array(random_array((n, 30), density=0.08, rng=generator, format="csr", dtype=np.float32))  # some rows are empty
     dense = generator.normal(size=(n, 4)) * (generator.random((n, 1)) < 0.7)
     vectors = label_vectors(None if kind == "dense" else sparse, None if kind == "sparse" else dense)
-    found = np.bincount(balanced_clusters(vectors, k, seed), minlength=k)
+    found = np.bincount(cluster_tree(vectors, k, seed).leaf_of, minlength=k)
     assert found.sum() == n and len(found) == k and found.max() - found.min() <= 1
 
 
@@ -98,7 +98,7 @@ def test_planted_topics_are_recovered(dense: bool) -> None:
     """Random clusters of the same sizes fail this by far."""
     vectors, topic = planted(per_topic=20, topics=6, seed=1)
     given = label_vectors(None, vectors.toarray()) if dense else label_vectors(vectors, None)
-    together = balanced_clusters(given, 6, seed=0)
+    together = cluster_tree(given, 6, seed=0).leaf_of
     same = topic[:, None] == topic[None, :]
     agree = ((together[:, None] == together[None, :]) & same).sum() / same.sum()
     shuffled = np.random.default_rng(0).permutation(together)
@@ -118,14 +118,14 @@ def test_halving_is_as_good_as_the_best_halves() -> None:
         return float(np.linalg.norm(dense[mask].sum(axis=0)) + np.linalg.norm(dense[~mask].sum(axis=0)))
 
     best = max(worth(left) for left in combinations(range(10), 5))
-    found = balanced_clusters(label_vectors(vectors, None), 2, seed=0)
+    found = cluster_tree(label_vectors(vectors, None), 2, seed=0).leaf_of
     assert worth(np.flatnonzero(found == 0)) >= 0.97 * best
 
 
 def test_large_clusters_are_halved_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, topic = planted(per_topic=100, topics=2, seed=4)
     monkeypatch.setattr(clusters, "_SAMPLE", 40)
-    found = balanced_clusters(label_vectors(vectors, None), 2, seed=0)
+    found = cluster_tree(label_vectors(vectors, None), 2, seed=0).leaf_of
     assert max((found == topic).mean(), (found != topic).mean()) > 0.95
 
 
@@ -162,7 +162,7 @@ def test_shape_of_the_tree() -> None:
 def test_labels_without_a_vector_are_spread() -> None:
     sparse = np.zeros((60, 4), dtype=np.float32)
     sparse[:20, :2] = np.random.default_rng(0).random((20, 2))
-    found = balanced_clusters(label_vectors(csr_array(sparse), None), 10)
+    found = cluster_tree(label_vectors(csr_array(sparse), None), 10).leaf_of
     assert np.bincount(found[20:], minlength=10).tolist() == [4] * 10
 
 

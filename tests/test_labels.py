@@ -110,11 +110,11 @@ def test_a_flat_set_has_no_tree_and_closes_to_itself() -> None:
 
 
 @pytest.mark.parametrize("parents", [{"a": "a"}, {"a": "b", "b": "a"}, {"a": "b", "b": "c", "c": "b"}])
-def test_a_circle_of_parents_is_an_error_that_names_a_label(parents: dict[str, str]) -> None:
+def test_a_cycle_of_parents_is_an_error_that_names_a_label(parents: dict[str, str]) -> None:
     labels = LabelSet("abc", parents=parents)
-    with pytest.raises(DataError, match=r"label '[abc]' form a circle"):
+    with pytest.raises(DataError, match=r"label '[abc]' form a cycle"):
         _ = labels.closure
-    with pytest.raises(DataError, match="circle"):
+    with pytest.raises(DataError, match="cycle"):
         labels.topological_order()
 
 

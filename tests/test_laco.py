@@ -19,11 +19,11 @@ from polytag.errors import ConfigError
 from polytag.labels import LabelSet
 from polytag.models.bert import BertNetwork
 from polytag.models.laco import Frame, Laco, LacoNetwork, OwnState
-from polytag.nn.batch import Batch
-from polytag.nn.cooccurrence import ConditionTask, PairTask
-from polytag.nn.cross_attention import LEAST, CrossAttention, SharedHead
-from polytag.nn.encoders import BiLSTM, Encoder, Transformer, WordEncoder
-from polytag.nn.joint import LabelPart, label_blocks
+from polytag.nn.encoding.encoders import BiLSTM, Encoder, Transformer, WordEncoder
+from polytag.nn.labels.cooccurrence import ConditionTask, PairTask
+from polytag.nn.labels.cross_attention import LEAST, CrossAttention, SharedHead
+from polytag.nn.labels.label_input import LabelPart, label_blocks
+from polytag.nn.training.batch import Batch
 from polytag.run import Run
 from toys import DOCUMENTS, array, padded, shaken, tiny_bert, toy_corpus
 
@@ -73,7 +73,7 @@ def test_what_is_read_is_the_text_and_right_behind_it_the_labels(kind: str, fold
     torch.manual_seed(0)
     encoder: Encoder = BiLSTM(9, 4, 3, 1, 0.0)
     if kind == "bert":
-        model = Laco(encoder=str(folder))
+        model = Laco.build({"encoder": str(folder)})
         model.tokens, model.description = model._described([])
         encoder = model._encoder().eval()
     labels = part(suffix=(3,))
@@ -189,7 +189,7 @@ def test_labels_apart_stand_where_neither_the_text_nor_other_labels_matter(kind:
         described |= {"num_attention_heads": 2, "max_position_embeddings": 66, "pad_token_id": 1, "type_vocab_size": 1}
         encoder = Transformer(described, 0.0).eval()
     else:
-        model = Laco(encoder=str(folder))
+        model = Laco.build({"encoder": str(folder)})
         model.tokens, model.description = model._described([])
         made = model._encoder().eval()
         assert isinstance(made, Transformer)
@@ -245,7 +245,7 @@ def test_the_network_is_its_equations(window: int, aggregate: str, extra: int, s
     cross, shared = CrossAttention(6, window, aggregate, similarity), SharedHead(6, 4, 0.0)
     network = some_network(BiLSTM(9, 4, 3, 1, 0.0), part(), frame, cross=cross, shared=shared)
     ids, mask = padded(extra)
-    joint = network.read(ids, mask)
+    joint = network.encode(ids, mask)
     found, apart = array(network.classify(joint)), array(network.share(joint, joint.labels))
     for row, document in enumerate(DOCUMENTS):
         h_d, h_y = array(joint.words)[row, 1 : max(1, len(document) - 1)], array(joint.labels)[row]
@@ -268,13 +268,13 @@ def test_without_joint_embedding_labels_have_vectors_and_the_encoder_reads_the_t
     encoder = BiLSTM(9, 4, 3, 1, 0.0)
     network = some_network(encoder, None, cross=CrossAttention(6, 3, "mean"))
     ids, mask = padded()
-    joint = network.read(ids, mask)
+    joint = network.encode(ids, mask)
     assert torch.equal(joint.words, encoder(ids, mask)) and network.vectors is not None
     assert all(torch.equal(joint.labels[row], network.vectors) for row in range(3))
 
 
 def test_without_both_it_is_bert_on_the_first_token() -> None:
-    model = Laco(encoder="words", embedding=6, joint=False, cross=False, dropout=0.0)
+    model = Laco.build({"encoder": "words", "embedding": 6, "joint": False, "cross": False, "dropout": 0.0})
     model.tokens, model.description = model._described(["red green blue cat"])
     network = model._network(5)
     assert isinstance(network, LacoNetwork)
@@ -286,7 +286,7 @@ def test_without_both_it_is_bert_on_the_first_token() -> None:
 
 def test_without_cross_attention_the_first_token_decides() -> None:
     network = some_network(BiLSTM(9, 4, 3, 1, 0.0), part())
-    joint = network.read(*padded())
+    joint = network.encode(*padded())
     assert torch.allclose(network(*padded()), network.output(joint.first))
 
 
@@ -313,7 +313,7 @@ def test_some_steps_at_the_default_rate_do_not_turn_the_filter_round() -> None:
     labels += words.mean(dim=1, keepdim=True)
     mask = torch.ones(1, 40, dtype=torch.bool)
     before = float(cross.fit(words, mask, labels).amax(dim=1).min().detach())
-    optimiser = torch.optim.AdamW(cross.parameters(), lr=Laco().head_rate)
+    optimiser = torch.optim.AdamW(cross.parameters(), lr=Laco().training.head_rate)
     for _ in range(50):
         optimiser.zero_grad()
         cross.fit(words, mask, labels).sum().backward()  # type: ignore[no-untyped-call]
@@ -332,7 +332,7 @@ def test_cosines_tell_words_apart_where_dot_products_of_long_states_do_not() -> 
 
 def test_a_labels_own_state_is_added_to_what_the_document_says() -> None:
     network = some_network(BiLSTM(9, 4, 3, 1, 0.0), part(), cross=CrossAttention(6, 3, "mean"), own=OwnState(6, 5))
-    joint = network.read(*padded())
+    joint = network.encode(*padded())
     assert network.own is not None
     found = array(network(*padded()))
     rows, states = (array(network.own.all) + array(network.own.each)) / np.sqrt(6), array(joint.labels)
@@ -349,10 +349,10 @@ def test_the_loss_is_equation_7() -> None:
     ids, mask = padded()
     targets = torch.tensor([[1.0, 1, 0, 1, 0], [1, 0, 1, 0, 0], [0, 0, 0, 0, 1]])
     batch = Batch(torch.arange(3), ids, mask, targets)
-    model = Laco(alpha=0.3, shared_weight=0.7)
+    model = Laco.build({"alpha": 0.3, "shared_weight": 0.7})
     torch.manual_seed(2)
     found = model._loss(network, batch)
-    joint = network.read(ids, mask)
+    joint = network.encode(ids, mask)
     bce = torch.nn.functional.binary_cross_entropy_with_logits
     torch.manual_seed(2)
     assert network.pairs is not None and network.condition is not None
@@ -364,7 +364,7 @@ def test_the_loss_is_equation_7() -> None:
 
 def test_a_step_never_asks_the_host(folder: Path) -> None:
     """On the device ``meta`` there are no values: whatever asked for one would raise. So a step can be captured."""
-    bert = Laco(encoder=str(folder))
+    bert = Laco.build({"encoder": str(folder)})
     bert.tokens, bert.description = bert._described([])
     over_bert = some_network(bert._encoder(), part(room=4, suffix=(3,)), Frame(1, 1), cross=CrossAttention(32, 10, "mean"))
     for network in (lively(room=4), over_bert):
@@ -407,7 +407,7 @@ def fitted(folder: Path, **options: Any) -> Laco:
     still = {"encoder_rate": 0.0, "head_rate": 0.0, "epochs": 1, "max_steps": 1, "device": "cpu", "precision": "fp32"}
     corpus = toy_corpus(20, most=60)
     names = {name: f"{name} of some big red and green old kind" for name in corpus.labels}
-    model = Laco(encoder=str(folder), **{**still, **options})
+    model = Laco.build({"encoder": str(folder), **{**still, **options}})
     model.fit(Corpus.of(corpus.texts, corpus.label_lists(), label_set=LabelSet(names, descriptions=names)), None, Run())
     return model
 
@@ -435,7 +435,7 @@ def test_text_and_labels_share_the_encoders_positions(
 def test_a_description_that_no_block_can_hold_is_cut_with_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         model = fitted(folder, label_text="description", block=6)
-    assert "4 labels are read up to 5 tokens" in caplog.text
+    assert "4 labels are truncated to 5 tokens" in caplog.text
     assert isinstance(model.network, LacoNetwork) and model.network.labels is not None
     assert len(model.network.labels.ids) == 4 and len(model.network.labels.place) == 4
 

@@ -14,10 +14,10 @@ from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.labels import LabelSet
 from polytag.models.leam import Leam, LeamNetwork
-from polytag.nn.batch import Batch
-from polytag.nn.encoders import WordEncoder
+from polytag.nn.encoding.encoders import WordEncoder
+from polytag.nn.training.batch import Batch
 from polytag.run import Run
-from toys import DOCUMENTS, array, padded, toy_corpus
+from toys import DOCUMENTS, array, encoder_sizes, padded, toy_corpus
 
 TARGETS = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
 STILL: dict[str, Any] = {"encoder_rate": 0.0, "head_rate": 0.0, "epochs": 1, "max_steps": 1, "device": "cpu"}
@@ -94,7 +94,7 @@ def test_what_is_padded_may_be_anything() -> None:
 def test_the_anchor_is_the_loss_of_classifying_the_labels_embeddings(anchor: float) -> None:
     network = some_network(1)
     ids, mask = padded()
-    found = Leam(anchor=anchor)._loss(network, Batch(torch.arange(3), ids, mask, TARGETS)).item()
+    found = Leam.build({"anchor": anchor})._loss(network, Batch(torch.arange(3), ids, mask, TARGETS)).item()
     own = array(network.labels) @ array(network.output.weight).T + array(network.output.bias)
     expected = bce(array(network(ids, mask)), TARGETS.numpy()) + anchor * bce(own, np.eye(3))
     assert found == pytest.approx(expected, abs=1e-5)
@@ -103,10 +103,10 @@ def test_the_anchor_is_the_loss_of_classifying_the_labels_embeddings(anchor: flo
 def test_the_anchor_pulls_labels_and_outputs_together() -> None:
     network = some_network(1)
     ids, mask = padded()
-    Leam(anchor=1.0)._loss(network, Batch(torch.arange(3), ids, mask, TARGETS)).backward()  # type: ignore[no-untyped-call]
+    Leam.build({"anchor": 1.0})._loss(network, Batch(torch.arange(3), ids, mask, TARGETS)).backward()  # type: ignore[no-untyped-call]
     with_anchor = array(network.labels.grad).copy()
     network.zero_grad()
-    Leam(anchor=0.0)._loss(network, Batch(torch.arange(3), ids, mask, TARGETS)).backward()  # type: ignore[no-untyped-call]
+    Leam.build({"anchor": 0.0})._loss(network, Batch(torch.arange(3), ids, mask, TARGETS)).backward()  # type: ignore[no-untyped-call]
     assert np.abs(with_anchor - array(network.labels.grad)).max() > 1e-3
 
 
@@ -117,7 +117,7 @@ def described_corpus() -> Corpus:
 
 
 def test_labels_start_as_the_mean_of_the_words_of_name_and_description() -> None:
-    model = Leam(embedding=8, **STILL)
+    model = Leam.build({"embedding": 8, **STILL})
     model.fit(described_corpus(), None, Run())
     network, tokens = model.network, model.tokens
     assert isinstance(network, LeamNetwork) and tokens is not None
@@ -129,7 +129,9 @@ def test_labels_start_as_the_mean_of_the_words_of_name_and_description() -> None
 
 
 def test_labels_start_at_random_where_the_sizes_differ() -> None:
-    model = Leam(encoder="bilstm", embedding=8, hidden=8, layers=1, **STILL)  # states have 16 numbers, words 8
+    model = Leam.build(
+        {"encoder": "bilstm", "embedding": 8, "hidden": 8, "layers": 1, **STILL}
+    )  # states have 16 numbers, words 8
     model.fit(described_corpus(), None, Run())
     assert isinstance(model.network, LeamNetwork)
     labels = array(model.network.labels)
@@ -138,7 +140,7 @@ def test_labels_start_at_random_where_the_sizes_differ() -> None:
 
 @pytest.mark.parametrize("encoder", ["words", "bilstm"])
 def test_it_learns_and_comes_back_from_its_artefact(encoder: str, tmp_path: Path) -> None:
-    sizes = {"encoder": encoder, "embedding": 16, "hidden": 8, "layers": 1, "window": 1, "dropout": 0.1}
+    sizes = {**encoder_sizes(encoder, 16, 8), "window": 1, "dropout": 0.1}
     rates = {"epochs": 10, "batch_size": 16, "encoder_rate": 2e-2, "head_rate": 2e-2, "device": "cpu"}
     classifier = Classifier("leam", {**sizes, **rates}).fit(toy_corpus(300))
     test = toy_corpus(100, 2)

@@ -16,11 +16,12 @@ from scipy.sparse import csr_array, hstack, random_array
 from sklearn.svm import LinearSVC
 
 import polytag.linear.svm as svm
+from polytag.kernels.threads import in_threads, thread_count
+from polytag.kernels.vectors import WIDTH, add_to_block, row_times_block
 from polytag.labels import indicator
-from polytag.linear.kernels import best_of_rows, labels_of_sets, run_chain
-from polytag.linear.parallel import in_threads, thread_count
-from polytag.linear.simd import WIDTH, add_to_block, row_times_block
-from polytag.linear.svm import Problem, Separators, Solver, positive_weights, train_separators
+from polytag.linear.block_kernels import best_of_rows, labels_of_sets, run_chain
+from polytag.linear.class_weights import imbalance_weights
+from polytag.linear.svm import Problem, Separators, Solver, train_separators
 from polytag.models.classifier_chain import ClassifierChain
 from polytag.models.label_powerset import LabelPowerset, distinct_sets
 
@@ -168,11 +169,11 @@ def test_labels_without_documents_and_labels_of_all_are_solved() -> None:
     assert (margins[:, 0] < 0).all() and (margins[:, 1] > 0).all()
 
 
-def test_positive_weights_balance_positives_and_negatives() -> None:
+def test_imbalance_weights_balance_positives_and_negatives() -> None:
     counts = np.array([0, 1, 50, 100])
-    assert positive_weights(counts, 100, 0.0).tolist() == [1, 1, 1, 1]
-    assert np.allclose(positive_weights(counts, 100, 1.0), [99, 99, 1, 1 / 100])
-    assert np.allclose(positive_weights(counts, 100, 0.5) ** 2, positive_weights(counts, 100, 1.0), rtol=1e-5)
+    assert imbalance_weights(counts, 100, 0.0).tolist() == [1, 1, 1, 1]
+    assert np.allclose(imbalance_weights(counts, 100, 1.0), [99, 99, 1, 1 / 100])
+    assert np.allclose(imbalance_weights(counts, 100, 0.5) ** 2, imbalance_weights(counts, 100, 1.0), rtol=1e-5)
 
 
 @pytest.mark.parametrize("chain", [False, True])
@@ -335,7 +336,7 @@ def test_labels_of_sets_take_the_best_set_that_holds_them(sets: list[set[int]], 
 def test_the_chain_decides_label_by_label(order: str) -> None:
     """Scores of the model are those of a plain walk along its order, with the labels decided so far as features."""
     problem = random_problem(labels=20)
-    model = ClassifierChain(order=order, prune=0.0, tolerance=0.01)
+    model = ClassifierChain.build({"order": order, "prune": 0.0, "tolerance": 0.01})
     (chain,) = model._train(problem, [1.0], None)
     counts = np.bincount(problem.truth.indices, minlength=20)
     expected_order: dict[str, Callable[[], list[int]]] = {
@@ -344,7 +345,7 @@ def test_the_chain_decides_label_by_label(order: str) -> None:
         "random": lambda: np.random.default_rng(0).permutation(20).tolist(),
     }
     assert chain.order.tolist() == expected_order[order]()
-    (whole,) = train_separators(problem, [1.0], model.solver(), chain=chain.order)
+    (whole,) = train_separators(problem, [1.0], model.make_solver(), chain=chain.order)
     dense = whole.weights.toarray()
     scores = model._score(chain, problem.features, [str(j) for j in range(20)], None)
     margins = scores.matrix.toarray()
@@ -379,7 +380,7 @@ def test_powerset_never_predicts_an_unseen_combination(rows: Dense | None) -> No
 
 def test_powerset_scores_are_margins_of_the_best_set_with_the_label() -> None:
     problem = random_problem(labels=6)
-    model = LabelPowerset(prune=0.0)
+    model = LabelPowerset.build({"prune": 0.0})
     (trained,) = model._train(problem, [1.0], None)
     scores = model._score(trained, problem.features, list("abcdef"), None)
     margins, sets = trained.separators.all(problem.features), trained.sets.toarray() > 0
@@ -393,7 +394,7 @@ def test_powerset_scores_are_margins_of_the_best_set_with_the_label() -> None:
 
 def test_powerset_is_one_svm_per_set() -> None:
     problem = random_problem(labels=4)
-    model = LabelPowerset(tolerance=1e-4, prune=0.0, balance=0.0)
+    model = LabelPowerset.build({"tolerance": 1e-4, "prune": 0.0, "balance": 0.0})
     (trained,) = model._train(problem, [1.0], None)
     sets, member = distinct_sets(problem.truth)
     for number in range(0, int(sets.shape[0]), 3):

@@ -16,18 +16,21 @@ import numpy as np
 import pytest
 import torch
 
+from polytag.config.groups.training_settings import TrainingSettings
 from polytag.models.bert import Bert, BertNetwork
-from polytag.nn.batch import Batch, Layout, tokenise
-from polytag.nn.encoders import BiLSTM, WordEncoder
-from polytag.nn.interrupts import held_back
-from polytag.nn.loop import Examples, Goal, Step, seeded, steps_in, train
-from polytag.nn.losses import binary_cross_entropy
-from polytag.nn.optimiser import Settings, rate_factor
+from polytag.nn.encoding.encoders import BiLSTM, WordEncoder
+from polytag.nn.training.batch import Batch, Layout, tokenise
+from polytag.nn.training.interrupts import held_back
+from polytag.nn.training.loop import Examples, Goal, Step, seeded, steps_in, train
+from polytag.nn.training.losses import binary_cross_entropy
+from polytag.nn.training.optimiser import Setup, rate_factor
 from polytag.run import Run, read_log
 from polytag.text.tokens import WordTokens
-from toys import toy_corpus
+from toys import setup, toy_corpus
 
-SETTINGS = Settings(epochs=2, batch_size=8, encoder_rate=1e-2, head_rate=1e-2, device="cpu", precision="fp32", log_every=3)
+SETTINGS: dict[str, Any] = {
+    "epochs": 2, "batch_size": 8, "encoder_rate": 1e-2, "head_rate": 1e-2, "device": "cpu", "precision": "fp32", "log_every": 3,
+}  # fmt: skip
 HERE = Path(__file__).parent
 
 
@@ -45,7 +48,7 @@ def loss(network: torch.nn.Module, batch: Batch) -> torch.Tensor:
     return binary_cross_entropy(network(batch.ids, batch.mask), batch.targets)
 
 
-def trained(settings: Settings, goal: Callable[[torch.nn.Module], Goal] | None = None, run: Run | None = None, **toy: Any) -> Any:
+def trained(settings: Setup, goal: Callable[[torch.nn.Module], Goal] | None = None, run: Run | None = None, **toy: Any) -> Any:
     network, examples = toy_training(**toy)
     steps = list(train(network, examples, loss, settings, run or Run(), goal(network) if goal else None))
     return network, steps
@@ -55,8 +58,8 @@ def weights_of(network: torch.nn.Module) -> np.ndarray[Any, Any]:
     return torch.cat([p.detach().reshape(-1) for p in network.parameters()]).numpy()
 
 
-def replaced(**changes: Any) -> Settings:
-    return Settings(**{**SETTINGS.__dict__, **changes})
+def replaced(**changes: Any) -> Setup:
+    return setup(**{**SETTINGS, **changes})
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------------
@@ -65,7 +68,7 @@ def replaced(**changes: Any) -> Settings:
 def test_the_losses_fall_and_every_step_is_yielded() -> None:
     _, steps = trained(replaced(epochs=6, encoder_rate=0.1, head_rate=0.1), n=60)
     losses = [float(step.loss) for step in steps]
-    assert [step.number for step in steps] == list(range(1, steps_in(replaced(epochs=6), 60) + 1))
+    assert [step.number for step in steps] == list(range(1, steps_in(replaced(epochs=6).training, 60) + 1))
     assert np.mean(losses[-8:]) < 0.7 * np.mean(losses[:8])
 
 
@@ -73,7 +76,7 @@ def test_a_step_is_adamw_on_the_mean_loss() -> None:
     network, examples = toy_training(8)
     reference, _ = toy_training(8)
     settings = replaced(epochs=1, clip=0.0, warmup=0.0, schedule="constant", weight_decay=0.1)
-    from polytag.nn.batch import Documents
+    from polytag.nn.training.batch import Documents
 
     data = Documents(examples.tokens, examples.layout, torch.device("cpu"), examples.truth)
     batch = data.batch(torch.arange(8), *data.shape(np.arange(8)))
@@ -105,7 +108,7 @@ def test_gradients_are_clipped() -> None:
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
 def test_rates_rise_and_then_follow_the_schedule(schedule: str) -> None:
-    settings = Settings(warmup=0.2, schedule=schedule)
+    settings = TrainingSettings(warmup=0.2, schedule=schedule)
     factors = [rate_factor(step, 100, settings) for step in range(100)]
     assert factors[0] == pytest.approx(1 / 21) and all(np.diff(factors[:20]) > 0) and factors[20] == 1
     middle, end = {"linear": (0.5, 0.0125), "cosine": (0.5, 0.0004), "constant": (1, 1)}[schedule]
@@ -135,7 +138,7 @@ def test_the_metric_is_measured_every_so_many_steps_and_at_the_end() -> None:
 
 def test_the_run_gets_curves_and_a_picture(tmp_path: Path) -> None:
     with Run(tmp_path) as run:
-        _, steps = trained(SETTINGS, lambda _: Goal("micro_f1", lambda: 0.5), run)
+        _, steps = trained(replaced(), lambda _: Goal("micro_f1", lambda: 0.5), run)
     events = read_log(tmp_path)
     logged = {event["step"]: event["loss"] for event in events if event["event"] == "step"}
     losses = [float(step.loss) for step in steps]
@@ -147,7 +150,7 @@ def test_the_run_gets_curves_and_a_picture(tmp_path: Path) -> None:
 # -- checkpoints ------------------------------------------------------------------------------------------------------------
 
 
-def interrupted(folder: Path, after: int, settings: Settings, resume: bool) -> tuple[torch.nn.Module, list[Step]]:
+def interrupted(folder: Path, after: int, settings: Setup, resume: bool) -> tuple[torch.nn.Module, list[Step]]:
     network, examples = toy_training(dropout=0.3)
     steps = []
     with Run(folder, resume=resume) as run:
@@ -246,7 +249,9 @@ def _entered() -> bool:
 def killable(folder: str | None, resume: bool = False, kill_at: int = 0) -> dict[str, bytes]:
     """Train a model in this process, which kills itself after a checkpoint if it is told to; the weights."""
     sizes = {"embedding": 8, "hidden": 6, "layers": 1, "epochs": 2, "batch_size": 8, "encoder_dropout": 0.2}
-    model = Bert(encoder="bilstm", head_rate=1e-2, checkpoint_seconds=0.0, device="cpu", precision="fp32", **sizes)  # type: ignore[arg-type]
+    model = Bert.build(
+        {"encoder": "bilstm", "head_rate": 1e-2, "checkpoint_seconds": 0.0, "device": "cpu", "precision": "fp32", **sizes}
+    )  # type: ignore[arg-type]
     with Run(folder, resume=resume) as run:
         if kill_at:
             save, saved = run.save_stage, iter(range(1, 10_000))
@@ -316,5 +321,5 @@ def test_a_network_without_an_encoder_and_an_unused_parameter_train() -> None:
     _, examples = toy_training()
     network = Odd()
     before = network.unused.weight.detach().clone()
-    assert len(list(train(network, examples, loss, SETTINGS, Run()))) == 16
+    assert len(list(train(network, examples, loss, replaced(), Run()))) == 16
     assert (network.unused.weight == before).all()

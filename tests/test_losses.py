@@ -9,7 +9,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from polytag.nn import losses
+from polytag.linear.class_weights import capped_imbalance_weights
+from polytag.nn.training import losses
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(scale=3, size=(5, 7))
@@ -62,10 +63,10 @@ def test_smoothing_moves_both_targets_by_the_same_amount() -> None:
     assert losses.smooth(torch.tensor([0.0, 1.0]), 0.2).tolist() == pytest.approx([0.1, 0.9])
 
 
-def test_positive_weights_follow_the_ratio_and_the_cap() -> None:
-    found = losses.positive_weights(np.array([0, 1, 50, 100]), 100, 0.5, most=5)
+def test_capped_imbalance_weights_follow_the_ratio_and_the_cap() -> None:
+    found = capped_imbalance_weights(np.array([0, 1, 50, 100]), 100, 0.5, most=5)
     assert found.tolist() == pytest.approx([1, 5, 1, np.sqrt(1e-3)])
-    assert losses.positive_weights(np.array([10]), 100, 1.0).tolist() == pytest.approx([9])
+    assert capped_imbalance_weights(np.array([10]), 100, 1.0).tolist() == pytest.approx([9])
 
 
 def test_log_odds_of_labels_that_nobody_has_stay_small_together() -> None:

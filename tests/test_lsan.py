@@ -14,9 +14,9 @@ from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.labels import LabelSet
 from polytag.models.lsan import Lsan, LsanNetwork
-from polytag.nn.encoders import BiLSTM, Encoder, WordEncoder
+from polytag.nn.encoding.encoders import BiLSTM, Encoder, WordEncoder
 from polytag.run import Run
-from toys import DOCUMENTS, array, padded, toy_corpus
+from toys import DOCUMENTS, array, encoder_sizes, padded, toy_corpus
 
 
 def some_network(kind: str) -> LsanNetwork:
@@ -112,7 +112,7 @@ def test_labels_start_from_their_words_where_a_direction_is_as_large_as_a_word(h
     texts = ["the cod at sea", "a whale has a life", "the land and a sea"] * 6
     corpus = Corpus.of(texts, [["sea life"], ["sea life", "land"], ["land"]] * 6, label_set=labels)
     still: dict[str, Any] = {"encoder_rate": 0.0, "head_rate": 0.0, "epochs": 1, "max_steps": 1, "device": "cpu"}
-    model = Lsan(embedding=8, hidden=hidden, **still)
+    model = Lsan.build({"embedding": 8, "hidden": hidden, **still})
     model.fit(corpus, None, Run())
     assert isinstance(model.network, LsanNetwork) and model.tokens is not None
     found, table = array(model.network.labels), array(model.network.encoder.token_table().weight)
@@ -124,7 +124,7 @@ def test_labels_start_from_their_words_where_a_direction_is_as_large_as_a_word(h
 
 @pytest.mark.parametrize("encoder", ["words", "bilstm"])
 def test_it_learns_and_comes_back_from_its_artefact(encoder: str, tmp_path: Path) -> None:
-    sizes = {"encoder": encoder, "embedding": 16, "hidden": 16, "attention": 16, "dense": 32, "dropout": 0.1}
+    sizes = {**encoder_sizes(encoder, 16, 16), "attention_size": 16, "dense": 32, "dropout": 0.1}
     rates = {"epochs": 12, "batch_size": 16, "encoder_rate": 2e-2, "head_rate": 1e-2, "device": "cpu"}
     classifier = Classifier("lsan", {**sizes, **rates}).fit(toy_corpus(300))
     test = toy_corpus(100, 2)

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from polytag.models.base.match_quality import match_quality
 from polytag.scores import Scores
-from polytag.xmc.match import BertMatch, best_clusters, log_chances, match_quality, squared_hinge, text_vectors
+from polytag.xmc.match import BertMatch, best_clusters, log_probabilities, squared_hinge, text_vectors
 from toys import tiny_bert
 
 
@@ -34,9 +35,9 @@ def test_squared_hinge_is_its_equation(seed: int, weighted: bool) -> None:
 
 def test_chances_follow_the_loss_that_the_network_was_trained_by() -> None:
     logits = torch.tensor([[-3.0, 0.0, 0.5, 2.0]])
-    assert torch.exp(log_chances(logits, "bce")).numpy() == pytest.approx(1 / (1 + np.exp(-logits.numpy())))
+    assert torch.exp(log_probabilities(logits, "bce")).numpy() == pytest.approx(1 / (1 + np.exp(-logits.numpy())))
     expected = np.exp(-(np.maximum(0, 1 - logits.numpy()) ** 3))
-    assert torch.exp(log_chances(logits, "squared-hinge")).numpy() == pytest.approx(expected)
+    assert torch.exp(log_probabilities(logits, "squared-hinge")).numpy() == pytest.approx(expected)
 
 
 @given(seed=st.integers(0, 999), clusters=st.integers(1, 30), beam=st.integers(1, 30))
@@ -72,16 +73,16 @@ def test_labels_are_alike_whose_texts_are_alike(tmp_path: Path) -> None:
     """By words they share, or by an encoder; of length one, the same each time."""
     texts = ["red wine", "red wines", "white wine", "space rocket", "rocket"]
     for name in ("words", "bilstm", str(tiny_bert(tmp_path / "bert"))):
-        found = text_vectors(name, texts, "", 0, "cpu", "fp32")
+        found = text_vectors(name, texts, compute=("cpu", "fp32"))
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
-        assert np.array_equal(found, text_vectors(name, texts, "", 0, "cpu", "fp32"))
+        assert np.array_equal(found, text_vectors(name, texts, compute=("cpu", "fp32")))
         if name in ("words", "bilstm"):
             alike = found @ found.T
             assert min(alike[0, 1], alike[0, 2], alike[3, 4]) > alike[0, 3] + 0.2
 
 
 def test_one_vector_per_document_and_a_linear_layer(tmp_path: Path) -> None:
-    from polytag.nn.encoders import WordEncoder
+    from polytag.nn.encoding.encoders import WordEncoder
 
     torch.manual_seed(0)
     network = BertMatch(WordEncoder(20, 6), 3, "mean", 0.5).eval()

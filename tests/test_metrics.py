@@ -14,10 +14,10 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 from sklearn import metrics as sk
 
-import polytag.metrics_ranking as ranking
+import polytag.metrics.of_rankings as ranking
 from polytag.errors import ConfigError, DataError
 from polytag.labels import indicator
-from polytag.metrics import (
+from polytag.metrics.of_sets import (
     GROUPS,
     calibration_error,
     evaluate,

@@ -16,21 +16,21 @@ from scipy.sparse import csr_array
 
 from conftest import Command, Toy, toy_corpus
 from polytag.classifier import Classifier
+from polytag.config.recipe import Recipe
 from polytag.corpus import Corpus
-from polytag.decision import METRICS, NOISE
+from polytag.decision.decision import METRICS, NOISE
+from polytag.decision.thresholds import apply, common
 from polytag.errors import ArtefactError, ConfigError
 from polytag.labels import LabelSet, indicator
 from polytag.models.binary_relevance import BinaryRelevance
 from polytag.models.mixed import Mixed
-from polytag.models.mixing import UNITS, aligned, candidates_of, columns_of, fit_weights, mix, on_valid, with_entries
+from polytag.models.mixture.finished_run import learned_from_valid
+from polytag.models.mixture.weights import UNITS, aligned, candidates_of, columns_of, fit_weights, mix, on_valid, with_entries
 from polytag.models.model import MODELS, HeldOut, Model, State, model_class
-from polytag.models.taken import refits
 from polytag.models.xlinear import XLinear
-from polytag.recipe import Recipe
 from polytag.run import Run, read_log
 from polytag.scores import Scores
-from polytag.thresholds import apply, common
-from polytag.training import train_corpora
+from polytag.verbs.training import train_corpora
 
 FAST: dict[str, Any] = {"c": [1.0], "ngrams": [1]}
 LIGHT: dict[str, Any] = {"parts": ["br", "cc"], "settings": {"all": FAST}}
@@ -185,7 +185,8 @@ def test_sparse_parts_are_weighed_as_if_what_they_lack_were_zero(data: st.DataOb
 
 
 def test_models_that_train_again_on_everything_have_learned_from_validation_documents() -> None:
-    assert refits(BinaryRelevance()) and refits(XLinear()) and not refits(XLinear(refit=False)) and not refits(Mixed())
+    assert learned_from_valid(BinaryRelevance()) and learned_from_valid(XLinear())
+    assert not learned_from_valid(XLinear.build({"refit": False})) and not learned_from_valid(Mixed())
 
 
 # -- the same documents ------------------------------------------------------------------------------------------------
@@ -224,13 +225,13 @@ def values_of(corpus: Corpus, row: int) -> np.ndarray[Any, Any]:
 
 
 def test_held_out_rows_of_a_linear_model_are_found_for_each_validation_document(toy: Toy) -> None:
-    model = BinaryRelevance(**FAST, seed=5)
+    model = BinaryRelevance.build({**FAST, "seed": 5})
     held = model.fit(toy.train, toy.valid, Run())
     assert held is not None
-    found = on_valid(model, held, toy.train, toy.valid)
+    found = on_valid(model, held, len(toy.train), toy.valid.truth)
     whole = toy.train.concat(toy.valid)
     seen = 0
-    for part, (learned, hidden) in enumerate(whole.folds(model.folds, seed=5)):
+    for part, (learned, hidden) in enumerate(whole.folds(model.held_out.folds, seed=5)):
         features = model.tfidf.transform(whole.texts)
         (trained,) = model._train(type(model)._begin(model, whole, [], Run()), [1.0], learned)
         scored = trained.all(features[hidden])
@@ -243,8 +244,90 @@ def test_held_out_rows_of_a_linear_model_are_found_for_each_validation_document(
 
 def test_held_out_scores_about_nobody_knows_what_are_refused(toy: Toy) -> None:
     held = HeldOut(toy.test.truth, Scores.full(toy.test.truth.toarray(), toy.test.labels.names, "probability"))
-    with pytest.raises(ConfigError, match="'br' does not say which"):
-        on_valid(BinaryRelevance(), held, toy.train, toy.valid)
+    with pytest.raises(ConfigError, match="'br' does not return the rows"):
+        on_valid(BinaryRelevance(), held, len(toy.train), toy.valid.truth)
+
+
+NETWORK: dict[str, Any] = {"embedding": 16, "epochs": 2, "batch_size": 16, "head_rate": 0.02, "device": "cpu"}
+HOLDING: list[tuple[str, dict[str, Any]]] = [
+    ("br", FAST), ("xlinear", {"refit": False}), ("cnn", {**NETWORK, "filters": 8}),
+    ("xbert", {**NETWORK, "encoder": "words", "clusters": 4, "refit": False}), ("mixed", LIGHT), ("mixed", {**LIGHT, "folds": 3}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("with_valid", [True, False], ids=["given", "held out"])
+@pytest.mark.parametrize(("name", "options"), HOLDING, ids=lambda value: value if isinstance(value, str) else "")
+def test_held_out_scores_say_which_documents_they_are_about(
+    toy: Toy, name: str, options: dict[str, Any], with_valid: bool
+) -> None:
+    if name in ("cnn", "xbert"):
+        pytest.importorskip("torch")
+    whole = toy.train.concat(toy.valid) if with_valid else toy.train
+    model = model_class(name).build(options)
+    held = model.fit(toy.train, toy.valid if with_valid else None, Run())
+    assert held is not None and held.rows is not None and len(held.rows) == len(held.scores) > 0
+    rows = held.rows.tolist()
+    assert np.array_equal(whole.truth[held.rows].toarray(), held.truth.toarray())
+    assert len(set(rows)) == len(rows) and min(rows) >= 0
+    if with_valid:
+        assert set(rows) >= set(range(len(toy.train), len(whole))), "validation documents come after those of training"
+    if name == "br" or "folds" in options:
+        assert set(rows) == set(range(len(whole))), "every document is held out once"
+    if name in ("xlinear", "cnn", "xbert"):  # the model that scored them is the one that there is
+        assert len(rows) < len(whole)
+        again = model.score([whole.texts[row] for row in rows])
+        np.testing.assert_allclose(values(again), values(held.scores), atol=1e-5)
+
+
+def test_held_out_rows_are_found_without_the_seed(toy: Toy) -> None:
+    """By what the held-out scores say alone: the documents are not divided once more."""
+    model = BinaryRelevance.build({**FAST, "seed": 5})
+    held = model.fit(toy.train, toy.valid, Run())
+    assert held is not None
+    place = len(toy.train), toy.valid.truth
+    expected = values(on_valid(model, held, *place))
+    model.seed, model.held_out.folds = 6, 2
+    assert np.array_equal(values(on_valid(model, held, *place)), expected)
+    assert np.array_equal(values(on_valid(Mixed(), held, *place)), expected)
+    with pytest.raises(ConfigError, match="'br' does not return the rows"):
+        on_valid(model, held._replace(rows=None), *place)
+    with pytest.raises(ConfigError, match="'br' does not return the rows"):
+        on_valid(model, held._replace(rows=held.rows[::-1]), *place)  # type: ignore[index]
+    some = [HeldOut(held.truth[:9], held.scores.rows(0, 9), rows) for rows in (held.rows[:9], None)]  # type: ignore[index]
+    for one in some:
+        with pytest.raises(ConfigError, match="'br' does not return the rows"):
+            on_valid(model, one, *place)
+
+
+def test_a_part_may_hold_out_documents_in_an_order_of_its_own(oracle: type[Oracle], monkeypatch: pytest.MonkeyPatch) -> None:
+    train, valid = toy_corpus(60, 1), toy_corpus(30, 2)
+    generator = np.random.default_rng(0)
+    whole = train.concat(valid)
+    oracle.table.update({text: generator.random(len(whole.labels)) for text in whole.texts})
+
+    def fit(self: Oracle, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
+        assert valid is not None
+        self.labels, both = train.labels, train.concat(valid)
+        rows = generator.permutation(len(both))
+        return HeldOut(both.truth[rows], self.score([both.texts[row] for row in rows]), rows)
+
+    monkeypatch.setattr(oracle, "fit", fit)
+    held = Mixed.build({"parts": ["oracle:a", "oracle:b"]}).fit(train, valid, Run())
+    assert held is not None and np.array_equal(held.truth.toarray(), valid.truth.toarray())
+    np.testing.assert_allclose(values(held.scores), np.array([oracle.table[text] for text in valid.texts]), rtol=1e-5)
+
+
+def test_a_mixture_of_folds_can_be_a_part(toy: Toy) -> None:
+    """It holds out all documents, fold after fold, and says which is which."""
+    inner = {"parts": ["br", "cc"], "settings": {"all": FAST}, "folds": 3, "weights": [1.0, 1.0]}
+    options = {"parts": ["br", "mixed:folds"], "settings": {"br": FAST, "mixed:folds": {**inner, "settings": {}}}}
+    model = Mixed.build({**options, "weights": [0.0, 1.0]})
+    held = model.fit(toy.train, toy.valid, Run())
+    alone = Mixed.build({**inner, "settings": {}})
+    expected = alone.fit(toy.train, toy.valid, Run())
+    assert held is not None and expected is not None and expected.rows is not None
+    place = np.argsort(expected.rows)[len(toy.train) :]
+    assert np.array_equal(values(held.scores), values(expected.scores)[place])
 
 
 def test_without_validation_documents_all_parts_hold_out_the_same(oracle: type[Oracle], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +341,7 @@ def test_without_validation_documents_all_parts_hold_out_the_same(oracle: type[O
         return HeldOut(valid.truth, self.score(valid.texts))
 
     monkeypatch.setattr(oracle, "fit", fit)
-    held = Mixed(parts=["oracle:a", "oracle:b"], settings={"oracle:b": {"seed": 7}}).fit(corpus, None, Run())
+    held = Mixed.build({"parts": ["oracle:a", "oracle:b"], "settings": {"oracle:b": {"seed": 7}}}).fit(corpus, None, Run())
     assert held is not None and len(held.scores) == 10
     assert given[0] == given[1] and sorted(given[0][0] + given[0][1]) == sorted(corpus.ids)
 
@@ -343,7 +426,7 @@ def test_parts_of_finished_runs_are_taken_as_they_are(toy: Toy, runs: Path, mixe
     try:
         loaded = Classifier.load(tmp_path)
         assert np.array_equal(values(loaded.scores(toy.test.texts)), values(found.scores(toy.test.texts)))
-        with pytest.raises(ConfigError, match="no model and no folder"):
+        with pytest.raises(ConfigError, match="neither a model nor the folder"):
             loaded.fit(toy.train, toy.valid)
     finally:
         (runs / "gone").rename(runs / "br")
@@ -354,7 +437,7 @@ def test_a_run_that_never_saw_the_validation_documents_is_scored_on_them(toy: To
     found = {}
     for name in ("br", "cc"):
         found[name] = train_corpora(Recipe(name, FAST, data=data), toy.train, None, tmp_path / name)
-    model = Mixed(parts=[str(tmp_path / "br"), str(tmp_path / "cc")], weights=[1.0, 0.0])
+    model = Mixed.build({"parts": [str(tmp_path / "br"), str(tmp_path / "cc")], "weights": [1.0, 0.0]})
     held = model.fit(toy.train, toy.valid, Run())
     assert held is not None
     assert np.array_equal(values(held.scores), values(found["br"].scores(toy.valid.texts)))
@@ -362,17 +445,17 @@ def test_a_run_that_never_saw_the_validation_documents_is_scored_on_them(toy: To
 
 def test_a_run_trained_on_the_validation_documents_is_refused(toy: Toy, runs: Path) -> None:
     with pytest.raises(ConfigError, match="was trained on the validation documents"):
-        Mixed(parts=[str(runs / "br"), str(runs / "cc")]).fit(toy.valid, toy.train, Run())
+        Mixed.build({"parts": [str(runs / "br"), str(runs / "cc")]}).fit(toy.valid, toy.train, Run())
 
 
 def test_finished_runs_need_validation_documents(toy: Toy, runs: Path) -> None:
     with pytest.raises(ConfigError, match="give validation documents"):
-        Mixed(parts=[str(runs / "br"), "cc"]).fit(toy.train, None, Run())
+        Mixed.build({"parts": [str(runs / "br"), "cc"]}).fit(toy.train, None, Run())
 
 
 def test_a_mixture_of_linear_models_is_taken_apart_first(toy: Toy, runs: Path, mixed: Classifier) -> None:
     br = Classifier.load(runs / "br")
-    with pytest.raises(ConfigError, match="name its parts instead"):
+    with pytest.raises(ConfigError, match="name its parts"):
         Mixed.of({"one": mixed, "two": br}).fit(toy.train, toy.valid, Run())
 
 
@@ -406,7 +489,7 @@ def test_with_folds_every_document_is_scored_by_the_training_that_did_not_see_it
     monkeypatch.setattr(oracle, "fit", fit)
     monkeypatch.setattr(oracle, "state", lambda self: {"table": self.table})
     monkeypatch.setattr(oracle, "restore", lambda self, state: setattr(self, "table", state["table"]))
-    model = Mixed(parts=["oracle:a", "oracle:b"], folds=4, weights=[1, 3], seed=5)
+    model = Mixed.build({"parts": ["oracle:a", "oracle:b"], "folds": 4, "weights": [1, 3], "seed": 5})
     held = model.fit(corpus, more, Run())
     assert held is not None and len(held.scores) == 40 and held.truth.nnz == 40 and not values(held.scores).any()
     whole = sorted([*corpus.texts, *more.texts])
@@ -469,8 +552,8 @@ def test_a_restart_does_not_train_a_finished_part_again(
     whole, trained = BinaryRelevance.fit, []
 
     def fit(self: BinaryRelevance, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
-        trained.append(self.c)
-        if self.c == [0.01] and len(trained) == 2:
+        trained.append(self.solver.c)
+        if self.solver.c == [0.01] and len(trained) == 2:
             raise KeyboardInterrupt
         return whole(self, train, valid, run)
 
@@ -487,7 +570,8 @@ def test_a_restart_does_not_train_a_finished_part_again(
 
 def test_networks_of_one_kind_keep_their_checkpoints_apart(toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr("polytag.nn.curves.Curves.finish", lambda self: None)  # no pictures: they take longer than all of this
+    curves = "polytag.nn.training.learning_curves.Curves.finish"
+    monkeypatch.setattr(curves, lambda self: None)  # no pictures: they take longer than all of this
     network = {"embedding": 8, "filters": 4, "batch_size": 48, "device": "cpu", "checkpoint_seconds": 0.0}
     told = {"all": network, "cnn:long": {"epochs": 3}, "cnn:short": {"epochs": 1}}
     recipe = Recipe("mixed", {"parts": ["cnn:long", "cnn:short"], "settings": told, "weights": [0.5, 0.5]})
@@ -505,7 +589,7 @@ def test_networks_of_one_kind_keep_their_checkpoints_apart(toy: Toy, tmp_path: P
 
 def test_the_log_has_the_curve_over_alpha(toy: Toy, tmp_path: Path) -> None:
     with Run(tmp_path / "run", progress=False) as run:
-        found = Mixed(**LIGHT).fit(toy.train, toy.valid, run)
+        found = Mixed.build(LIGHT).fit(toy.train, toy.valid, run)
     (event,) = [event for event in read_log(tmp_path / "run") if event["event"] == "mixing"]
     assert found is not None and event["parts"] == ["br", "cc"]
     assert [weights[0] for weights in event["tried"]] == [a / 20 for a in range(21)]
@@ -539,13 +623,13 @@ def test_parts_read_as_many_texts_at_once_as_what_they_keep_allows(toy: Toy, mon
     assert len(texts) > 20 and len(toy.test.labels) > 6
     assert model.scored_labels() == 6 and model.kept_per_text() == 6, "three candidates of each, not every label there is"
     expected, best = values(mixture.scores(texts)), values(mixture.scores(texts, k=2))
-    whole = XLinear.read
+    whole = XLinear.encode
 
-    def read(self: XLinear, texts: Sequence[str]) -> Any:
+    def encode(self: XLinear, texts: Sequence[str]) -> Any:
         sizes.append(len(texts))
         return whole(self, texts)
 
-    monkeypatch.setattr(XLinear, "read", read)
+    monkeypatch.setattr(XLinear, "encode", encode)
     monkeypatch.setattr("polytag.models.mixed._CELLS", 6 * 7 + 5)
     assert np.array_equal(values(mixture.scores(texts)), expected) and np.array_equal(values(mixture.scores(texts, k=2)), best)
     assert max(sizes) == 7 and sum(sizes) == 4 * len(texts)
@@ -556,21 +640,21 @@ def test_parts_read_as_many_texts_at_once_as_what_they_keep_allows(toy: Toy, mon
 def test_finished_parts_that_name_candidates_read_the_held_out_documents_once(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"candidates": 3, "refit": False}
     parts = {name: Classifier("xlinear", {**options, "seed": seed}).fit(toy.train) for seed, name in enumerate("ab")}
-    whole, read = XLinear.read, list[Sequence[str]]()
+    whole, encoded = XLinear.encode, list[Sequence[str]]()
 
     def watched(self: XLinear, texts: Sequence[str]) -> Any:
-        read.append(texts)
+        encoded.append(texts)
         return whole(self, texts)
 
-    monkeypatch.setattr(XLinear, "read", watched)
+    monkeypatch.setattr(XLinear, "encode", watched)
     mixture = Mixed.of(parts)
     held = mixture.fit(toy.train, toy.valid, Run())
-    assert [list(texts) for texts in read] == [list(toy.valid.texts)] * 2
+    assert [list(texts) for texts in encoded] == [list(toy.valid.texts)] * 2
     assert held is not None and np.array_equal(values(held.scores), values(mixture.score(toy.valid.texts)))
 
 
 def test_an_artefact_with_a_part_that_is_not_registered_is_refused(mixed: Classifier, tmp_path: Path) -> None:
-    from polytag.artefact import read_artefact, write_artefact
+    from polytag.storage.artefact import read_artefact, write_artefact
 
     mixed.save(tmp_path)
     state = read_artefact(tmp_path / "model")
@@ -615,11 +699,11 @@ def test_the_command_line_trains_mixes_and_tells(polytag: Command, files: Path, 
         (["all.ngram=1"], "the model 'br' or the model 'cc' has no option 'ngram'; did you mean 'ngrams'?"),
         (["parts=br"], "at least two"),
         (["parts=br", "folds=1"], "'folds' is 1"),
-        (["parts=br,runs/x", "folds=3"], "with 'folds' every part is trained now, but 'runs/x' is no model"),
-        (["parts=br,br"], "there twice; tell them apart, as in br:a and br:b"),
-        (["parts=br,runs/x", "runs/x.c=1"], "no model to train but a finished run"),
-        (["parts=runs/y,runs/x", "all.c=1"], "no part is trained now"),
-        (["parts=br:a/b,br"], "a tag that cannot be used"),
+        (["parts=br,runs/x", "folds=3"], "with 'folds' every part must be a model to train, but 'runs/x' is not"),
+        (["parts=br,br"], "'parts' has 'br' twice; add tags, as in br:a and br:b"),
+        (["parts=br,runs/x", "runs/x.c=1"], "the part 'runs/x' is a finished run and cannot have settings"),
+        (["parts=runs/y,runs/x", "all.c=1"], "all parts are finished runs"),
+        (["parts=br:a/b,br"], "an invalid tag"),
         (["weights=1"], "1 numbers for 2 parts"),
         (["weights=0,0"], "not all of them 0"),
         (["weights=-1,2"], "at least 0"),
@@ -630,6 +714,41 @@ def test_wrong_settings_are_refused_before_training(wrong: list[str], told: str)
     with pytest.raises(ConfigError) as error:
         Recipe("mixed", {"parts": ["br", "cc"]}).with_overrides(wrong)
     assert told in str(error.value), str(error.value)
+
+
+def test_a_setting_without_effect_for_its_part_is_refused_and_one_for_all_parts_only_needs_one() -> None:
+    trees = ["xlinear:a", "xlinear:b"]
+    with pytest.raises(ConfigError, match="'max_terms' has no effect with index=text; leave it out"):
+        Recipe("mixed", {"parts": trees, "settings": {"xlinear:a": {"max_terms": 5}, "all": {"index": "text"}}}).checked()
+    told = {"all": {"max_terms": 5}, "xlinear:a": {"index": "text"}}
+    assert Recipe("mixed", {"parts": trees, "settings": told}).checked().options["settings"] == told
+    told = {"all": {"order": "given", "ngrams": [1]}, "br": {"c": [0.5]}}  # br has no order
+    assert Recipe("mixed", {"parts": ["br", "cc"], "settings": told}).checked().options["settings"] == told
+    with pytest.raises(ConfigError, match="the settings of the part 'all' are 3"):
+        Recipe("mixed", {"parts": ["br", "cc"], "settings": {"br": {"c": [1.0]}, "all": 3}}).checked()
+
+
+@pytest.mark.parametrize("parts", [["br", "xlinear"], ["xlinear", "br"]])
+def test_a_setting_for_all_parts_is_cast_for_each_of_them(parts: list[str], toy: Toy) -> None:
+    """A list for one of them, a number for the other."""
+    model = Classifier("mixed", {"parts": parts, "settings": {"all": {"c": 0.5, "ngrams": 1}}}).fit(toy.train, toy.valid).model
+    found = {part["name"]: part["options"] for part in model.described_parts()}
+    assert (found["br"]["c"], found["br"]["ngrams"]) == ([0.5], [1])
+    assert (found["xlinear"]["c"], found["xlinear"]["ngrams"]) == (0.5, 1)
+
+
+def test_settings_of_parts_in_an_earlier_artefact_are_carried_over(toy: Toy) -> None:
+    pytest.importorskip("torch")
+    told = {"all": {"loss": "focal", "epochs": 2}, "lsan": {"attention": 16}, "sgm": {"attention": "dot", "focus": 1.0}}
+    found = Mixed.saved_options({"parts": ["lsan", "sgm"], "settings": told})["settings"]
+    assert found == {"all": {"loss": "focal", "epochs": 2}, "lsan": {"attention_size": 16}, "sgm": {"attention": "dot"}}
+    assert Mixed.saved_options({"parts": ["br", "sgm"], "settings": {"all": {"loss": "focal"}}})["settings"] == {"all": {}}
+    with pytest.raises(ConfigError, match="has no option 'los'"):
+        Mixed.saved_options({"parts": ["br", "sgm"], "settings": {"all": {"los": "focal"}}})
+    idle = {"parts": ["xlinear:a", "xlinear:b"], "settings": {"xlinear:a": {"join_weight": 0.3}}}
+    with pytest.raises(ConfigError, match="'join_weight' has no effect"):
+        Mixed.check_options(idle)
+    assert Mixed.build(Mixed.saved_options(idle)).fit(toy.train, toy.valid, Run()) is not None, "it can be trained again"
 
 
 def test_wrong_settings_in_a_recipe_are_refused(tmp_path: Path) -> None:
@@ -643,11 +762,11 @@ def test_wrong_settings_in_a_recipe_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_part_that_is_nothing_is_told_before_anything_is_trained(toy: Toy, oracle: type[Oracle]) -> None:
-    with pytest.raises(ConfigError, match="the part 'lsna' is no model and no folder of a run; did you mean 'lsan'"):
+    with pytest.raises(ConfigError, match="the part 'lsna' is neither a model nor the folder of a run; did you mean 'lsan'"):
         Classifier("mixed", {"parts": ["oracle", "lsna"]}).fit(toy.train, toy.valid)
     assert oracle.fitted == 0
 
 
 def test_a_mixture_does_not_go_on_from_another(mixed: Classifier) -> None:
-    with pytest.raises(ConfigError, match="let its parts go on"):
+    with pytest.raises(ConfigError, match="continue its parts"):
         Classifier("mixed", LIGHT).continue_from(mixed)

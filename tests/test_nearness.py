@@ -15,7 +15,7 @@ from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.labels import LabelSet
 from polytag.models.laco import Laco, LacoNetwork
-from polytag.nn.nearness import SCALE, Nearness
+from polytag.nn.labels.label_similarity import SCALE, Nearness
 from polytag.run import Run
 from toys import tiny_bert, toy_corpus
 
@@ -115,10 +115,10 @@ def test_the_shared_head_adds_to_it(classifier: Classifier, training: bool) -> N
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     with torch.no_grad():
-        joint = network.read(*tokens)
+        joint = network.encode(*tokens)
         both, nearness = network.share(joint), near.of(near.documents(*tokens), near.known)
         network.near = None
-        alone = network.share(network.read(*tokens))
+        alone = network.share(network.encode(*tokens))
     assert float(nearness.std()) > 0.01 and torch.allclose(both, (1.0 if training else 0.5) * alone + nearness, atol=1e-4)
 
 
@@ -173,7 +173,7 @@ def test_a_training_that_goes_on_keeps_the_encoder_as_it_came(folder: Path, clas
 
 @pytest.mark.parametrize("more", [{"near": False}, {"shared": False}, {"encoder": "words"}, {"label_text": "new"}], ids=repr)
 def test_what_does_without_it(folder: Path, more: dict[str, Any]) -> None:
-    model = Laco(**{**options(folder), **more, "max_steps": 1})
+    model = Laco.build({**{**options(folder), **more, "max_steps": 1}})
     model.fit(described(TRAIN), None, Run())
     assert isinstance(model.network, LacoNetwork) and model.network.near is None and model.state()["near"] is None
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.xmc.power import precision_by_power
+from polytag.models.base.match_quality import precision_by_power
 
 
 def test_every_power_is_judged_by_the_ranking_that_it_gives() -> None:

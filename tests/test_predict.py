@@ -18,9 +18,9 @@ from conftest import WORDS, Command, Toy
 from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError, DataError
-from polytag.formats import ReadOptions
+from polytag.formats.document import ReadOptions
 from polytag.labels import LabelSet
-from polytag.predicting import predict_file
+from polytag.verbs.prediction import predict_file
 
 VOCABULARY = " ".join(WORDS.values()).split()
 
@@ -39,7 +39,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 MEASURE = """
 import re, sys
-from polytag.predicting import predict_file
+from polytag.verbs.prediction import predict_file
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])

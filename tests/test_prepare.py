@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polytag.classifier import Classifier
-from polytag.text.prepare import NUMBER, PREPARATIONS, prepare
+from polytag.config.groups.text_settings import PREPARATIONS
+from polytag.text.preprocess import NUMBER, prepare
 
 
 def test_none_leaves_the_text_alone() -> None:

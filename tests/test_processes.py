@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from conftest import FAST, Command
-from polytag.artefact import read_artefact
-from polytag.formats import ReadOptions
-from polytag.recipe import Recipe
+from polytag.config.recipe import Recipe
+from polytag.formats.document import ReadOptions
 from polytag.run import Run, read_log
-from polytag.training import DataPlan, train_run
+from polytag.storage.artefact import read_artefact
+from polytag.verbs.training import DataPlan, train_run
 from toys import toy_corpus
 
 SETTINGS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polytag.config.recipe import Recipe, build_model
+from polytag.config.settings import declared
+from polytag.config.toml_text import toml_text
 from polytag.errors import ConfigError
 from polytag.models.model import MODELS, Model, param
-from polytag.options import describe_options, validate_options
-from polytag.recipe import Recipe, build_model
-from polytag.toml import toml_text
 
 
 @dataclass
@@ -118,7 +119,7 @@ def test_a_recipe_written_is_the_recipe_read_and_builds_the_model_it_says(tmp_pa
     assert again.fingerprint() == recipe.fingerprint()
     model = build_model(again)
     assert isinstance(model, Toy) and model == Toy(**recipe.options, seed=recipe.seed, optimise=recipe.optimise)
-    assert validate_options(Toy, model.options()) == model.options()
+    assert Toy.check_options(model.options()) == model.options()
 
 
 @pytest.mark.parametrize(
@@ -216,7 +217,7 @@ def test_a_setting_that_does_not_fit_says_what_would(setting: str, words: str) -
 )
 def test_options_of_the_wrong_type_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
-        validate_options(Toy, options)
+        Toy.check_options(options)
     assert next(iter(options)) in str(caught.value) and "the model 'toy'" in str(caught.value)
 
 
@@ -229,7 +230,7 @@ def test_options_are_cast_from_json_and_numpy() -> None:
         "limit": "none",
         "words": ["a"],
     }
-    checked = validate_options(Toy, given_values)
+    checked = Toy.check_options(given_values)
     assert repr(checked) == repr({"c": 2.0, "ngrams": (1, 2), "grid": [0.5, 1.0], "epochs": 4, "limit": None, "words": ("a",)})
 
 
@@ -267,7 +268,7 @@ def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
 
 
 def test_one_value_stands_for_a_list_of_one() -> None:
-    assert validate_options(Toy, {"grid": 2, "words": "a"}) == {"grid": [2.0], "words": ("a",)}
+    assert Toy.check_options({"grid": 2, "words": "a"}) == {"grid": [2.0], "words": ("a",)}
 
 
 def test_the_same_seed_among_the_options_is_no_conflict() -> None:
@@ -284,10 +285,11 @@ def test_the_fingerprint_follows_settings_and_content_but_not_paths() -> None:
 
 
 def test_options_describe_themselves() -> None:
-    described = {option.name: option for option in describe_options(Toy)}
+    described = declared(Toy)
     own = ["c", "epochs", "lower", "loss", "ngrams", "grid", "words", "limit", "share", "name", "mode"]
     assert [name for name in described if name in Toy.__annotations__] == own and "seed" in described
-    assert described["loss"] == ("loss", "text", "hinge", "loss", ("hinge", "logistic"))
+    loss = described["loss"]
+    assert (loss.type, loss.default, loss.help, loss.choices) == ("text", "hinge", "loss", ("hinge", "logistic"))
     assert described["limit"].type == "a whole number or none" and described["grid"].default == [0.5, 1.0]
 
 
@@ -299,12 +301,13 @@ def test_a_class_that_only_gives_another_default_keeps_what_its_base_says_about_
         epochs: int = 50
         loss: str = "logistic"
 
-    toy, patient = ({option.name: option for option in describe_options(cls)} for cls in (Toy, Patient))
-    assert patient["epochs"] == toy["epochs"]._replace(default=50) and patient["loss"] == toy["loss"]._replace(default="logistic")
+    toy, patient = (declared(cls) for cls in (Toy, Patient))
+    assert patient["epochs"] == dataclasses.replace(toy["epochs"], default=50)
+    assert patient["loss"] == dataclasses.replace(toy["loss"], default="logistic")
     assert {name: patient[name] for name in toy if name not in ("epochs", "loss")} == {
         name: option for name, option in toy.items() if name not in ("epochs", "loss")
     }
     assert Patient().epochs == 50
     for wrong in ({"epochs": 101}, {"loss": "none"}):
         with pytest.raises(ConfigError, match="but it must be"):
-            validate_options(Patient, wrong)
+            Patient.check_options(wrong)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from polytag.config.recipe import Recipe, build_model
 from polytag.errors import ConfigError
 from polytag.models.model import MODELS, model_name
-from polytag.recipe import Recipe, build_model
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
@@ -38,7 +38,7 @@ STATED: dict[str, dict[str, Any]] = {
     "cnn-sgm-aapd": {**ADAM_OF_SGM, "vocabulary": 30_000, "embedding": 256, "max_length": 500, "convolutions": 1},
     "cnn-bert-paper": {"convolutions": 2},
     "xbert": {"pooling": "cls", "index": "text", "warmup": 0.2, "max_words": 300, "preprocess": "numbers"},
-    "xttention": {"hidden": 512, "attention": 350, "heads": 30, "dense": 2000, "vocabulary": 80_000, "max_words": 300},
+    "xttention": {"hidden": 512, "attention_size": 350, "heads": 30, "dense": 2000, "vocabulary": 80_000, "max_words": 300},
     "xlinear": {"max_leaf": 100, "c": 1.0, "ngrams": 1},
 }
 

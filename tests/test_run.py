@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from polytag import run as run_module
-from polytag.artefact import read_artefact, write_artefact
+from polytag.config.recipe import Recipe
 from polytag.errors import ConfigError
 from polytag.models.model import State
-from polytag.recipe import Recipe
 from polytag.run import Run, read_log
+from polytag.storage.artefact import read_artefact, write_artefact
 
 
 class Counted:
@@ -127,10 +127,10 @@ def test_a_new_training_clears_stages_but_leaves_the_model(tmp_path: Path) -> No
     write_artefact(tmp_path / "model", {"n": 1})
     with Run(tmp_path) as run:
         assert not (tmp_path / "stages").exists()
-        assert run.model_folder is not None and read_artefact(run.model_folder) == {"n": 1}
+        assert read_artefact(tmp_path / "model") == {"n": 1}
         run.stage("index", Counted())
         run.clear_stages()
-        assert not (tmp_path / "stages").exists() and read_artefact(run.model_folder) == {"n": 1}
+        assert not (tmp_path / "stages").exists() and read_artefact(tmp_path / "model") == {"n": 1}
 
 
 def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest
         run.write_recipe(Recipe())
         run.clear_stages()
         assert list(run.track(range(3), "counting")) == [0, 1, 2]
-        assert run.load_stage("s") is run.model_folder is run.plots_folder is None
+        assert run.load_stage("s") is run.plots_folder is None
     assert not list(tmp_path.iterdir())
     with pytest.raises(ConfigError, match="nothing to resume"):
         Run(None, resume=True)
@@ -223,7 +223,7 @@ def test_two_trainings_in_one_folder_are_refused(tmp_path: Path) -> None:
 def test_a_killed_training_frees_its_folder_and_resumes_behind_its_last_stage(tmp_path: Path) -> None:
     code = """
         import sys, time
-        from polytag.recipe import Recipe
+        from polytag.config.recipe import Recipe
         from polytag.run import Run
         run = Run(sys.argv[1])
         run.write_recipe(Recipe())
@@ -318,5 +318,5 @@ def test_bars_go_to_standard_error_nest_and_survive_breaks(capsys: pytest.Captur
 
 
 def test_importing_needs_neither_numba_nor_torch_nor_rich() -> None:
-    code = "import sys, polytag.recipe, polytag.run; print({'numba', 'torch', 'rich', 'pandas'} & set(sys.modules))"
+    code = "import sys, polytag.config.recipe, polytag.run; print({'numba', 'torch', 'rich', 'pandas'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout.strip() == "set()"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from polytag.errors import ConfigError
+from polytag.kernels.top_k import best_of_sparse_rows
 from polytag.labels import indicator
-from polytag.ranking import best_of_sparse_rows
 from polytag.scores import Scores
 
 Dense = np.ndarray[Any, Any]

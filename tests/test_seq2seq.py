@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError
-from polytag.metrics import micro_f1
-from polytag.nn.beam import beam_search
-from polytag.nn.sequences import inputs_for
-from polytag.nn.transformer_decoder import Attention, TransformerDecoder, TransformerLayer, TransformerSettings
-from toys import array, shaken, states_of, toy_corpus
+from polytag.metrics.of_sets import micro_f1
+from polytag.nn.decoding.beam_search import beam_search
+from polytag.nn.decoding.label_sequences import inputs_for
+from polytag.nn.decoding.transformer_decoder import Attention, TransformerDecoder, TransformerLayer, TransformerSettings
+from toys import array, encoder_sizes, shaken, states_of, toy_corpus
 
 LENGTHS = [5, 1, 3, 0]
 SEQUENCES = torch.tensor([[2, 0, 4, 5], [1, 5, -1, -1], [5, -1, -1, -1], [3, 4, 1, 0]])  # 5 is <eos>, -1 comes after it
@@ -141,7 +141,7 @@ def test_heads_that_do_not_divide_the_size_are_refused() -> None:
 @pytest.mark.parametrize("encoder", ["words", "bilstm"])
 def test_it_learns(encoder: str) -> None:
     options = {
-        "encoder": encoder, "embedding": 32, "hidden": 16, "layers": 1, "heads": 4, "decoder_layers": 1, "epochs": 10,
+        **encoder_sizes(encoder, 32, 16), "heads": 4, "decoder_layers": 1, "epochs": 10,
         "batch_size": 16, "encoder_rate": 0.005, "head_rate": 0.003, "device": "cpu",
     }  # fmt: skip
     classifier = Classifier("seq2seq", options).fit(toy_corpus(300), toy_corpus(60, 1))

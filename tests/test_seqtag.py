@@ -13,9 +13,9 @@ from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError
 from polytag.models.seqtag import Seqtag, SeqtagNetwork
-from polytag.nn.batch import Batch
-from polytag.nn.encoders import BiLSTM
-from polytag.nn.joint import LabelPart, label_blocks
+from polytag.nn.encoding.encoders import BiLSTM
+from polytag.nn.labels.label_input import LabelPart, label_blocks
+from polytag.nn.training.batch import Batch
 from polytag.run import Run
 from toys import shaken, toy_corpus
 
@@ -55,7 +55,7 @@ def test_scores_are_marginals_and_the_set_is_the_best_sequence() -> None:
     batch = batch_of([[2, 3, 4, 5], [7], [3, 3]])
     with torch.no_grad():
         emissions = network(batch.ids, batch.mask)
-        found = model._read(network, batch)
+        found = model._infer(network, batch)
     assert torch.allclose(found.probabilities, network.crf.marginals(emissions)[..., 1])
     tags = network.crf.decode(emissions)
     assert found.sets is not None and found.log_probability is not None
@@ -110,8 +110,8 @@ def test_it_learns_and_comes_back_from_its_artefact(tmp_path: Path) -> None:
 
 
 def test_an_encoder_in_which_labels_do_not_meet_the_text_is_refused() -> None:
-    with pytest.raises(ConfigError, match="nothing to tag by"):
-        Seqtag(encoder="words").fit(toy_corpus(20), None, Run())
+    with pytest.raises(ConfigError, match="label states do not depend on the text"):
+        Seqtag.build({"encoder": "words"}).fit(toy_corpus(20), None, Run())
 
 
 def test_it_cannot_be_exported(tmp_path: Path) -> None:

@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polytag.labels import LabelSet, indicator
-from polytag.nn.sequences import IGNORE, as_sets, inputs_for, label_ranks, log_shares, sequence_loss, target_sequences
+from polytag.nn.decoding.label_sequences import (
+    IGNORE,
+    as_sets,
+    inputs_for,
+    label_ranks,
+    log_shares,
+    sequence_loss,
+    target_sequences,
+)
 
 TREE = LabelSet(["leaf", "other", "root", "middle", "twig"], parents={"leaf": "middle", "middle": "root", "twig": "root"})
 TRUTH = indicator([[0, 2], [0, 2, 3], [0, 4], [0, 1]], 5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,23 @@ from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
-from polytag.models.sequence_model import SequenceModel
+from polytag.models.base.sequence_model import SequenceModel
 from polytag.models.sgm import Sgm
-from polytag.nn.batch import Batch, Documents, tokenise
-from polytag.nn.sequences import target_sequences
+from polytag.nn.decoding.label_sequences import target_sequences
+from polytag.nn.training.batch import Batch, Documents, tokenise
 from polytag.run import Run
 from toys import toy_corpus
 
 SMALL: dict[str, Any] = {
-    "encoder": "words", "embedding": 16, "hidden": 8, "layers": 1, "decoder_size": 16, "label_embedding": 8, "attention_size": 8,
+    "encoder": "words", "embedding": 16, "decoder_size": 16, "label_embedding": 8, "attention_size": 8,
     "epochs": 10, "batch_size": 32, "encoder_rate": 0.02, "head_rate": 0.02, "dropout": 0.1, "device": "cpu", "precision": "fp32",
 }  # fmt: skip
 LAST = {"evaluate_every": 10_000, "epochs": 10, "batch_size": 8}  # the last weights, whatever validation documents say
 
 
 def model(**options: Any) -> Sgm:
-    return Sgm(**{**SMALL, **options})
+    sizes = {"hidden": 8, "layers": 1} if options.get("encoder") == "bilstm" else {}
+    return Sgm.build({**SMALL, **sizes, **options})
 
 
 def fitted(corpus: Corpus, **options: Any) -> Sgm:
@@ -166,7 +166,7 @@ def test_scores_are_pooled_over_the_steps_or_marginal_over_the_beam(learned: Cla
     assert pooled.decoded is not None and pooled.log_probability is not None
     inside = pooled.matrix.toarray()[pooled.decoded.toarray() > 0]
     assert inside.min() >= np.exp(pooled.log_probability).min() and (pooled.matrix.data > 0).all()
-    one = dataclasses.replace(learned.model, beam=1, score_from="marginal")
+    one = Sgm.build({**learned.model.options(), "beam": 1, "score_from": "marginal"})
     one.labels = learned.labels
     one.restore(learned.model.state())
     greedy = one.score(texts)

@@ -13,14 +13,14 @@ import pytest
 
 from conftest import Toy
 from polytag.classifier import Classifier
+from polytag.config.recipe import Recipe
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError
-from polytag.models import side_by_side
 from polytag.models.binary_relevance import BinaryRelevance
-from polytag.models.part import Part
-from polytag.recipe import Recipe
+from polytag.models.mixture import parallel_training as side_by_side
+from polytag.models.mixture.part import Part
 from polytag.run import Run, read_log
-from polytag.training import train_corpora
+from polytag.verbs.training import train_corpora
 
 FAST = {"c": [0.5], "ngrams": [1]}
 THREE: dict[str, Any] = {"parts": ["br", "lp", "cc"], "settings": {"all": FAST}}

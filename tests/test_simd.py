@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from polytag.linear.simd import WIDTH, add_rows, aligned_zeros
+from polytag.kernels.vectors import WIDTH, add_rows, aligned_zeros
 
 
 @njit  # type: ignore[untyped-decorator]

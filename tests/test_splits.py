@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from polytag.errors import ConfigError, DataError
+from polytag.formats.splits import By, fold_rows, split_rows, stratified_parts
 from polytag.labels import indicator
-from polytag.splits import By, fold_rows, split_rows, stratified_parts
 
 FRACTIONS = st.lists(st.integers(1, 8), min_size=1, max_size=5).map(lambda shares: [share / sum(shares) for share in shares])
 LABELLED = st.lists(st.lists(st.integers(0, 5), max_size=4), min_size=1, max_size=40).map(lambda rows: indicator(rows, 6))

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import Command, Toy
-from polytag import tuning
 from polytag.classifier import Classifier
+from polytag.config.recipe import Recipe
+from polytag.config.search_ranges import Range, Search
 from polytag.errors import ConfigError
-from polytag.formats import ReadOptions
-from polytag.ranges import Range, Search
-from polytag.recipe import Recipe
-from polytag.training import DataPlan, train_run
-from polytag.tuning import Trial, best_trial, propose, tune_run
+from polytag.formats.document import ReadOptions
+from polytag.verbs import tuning
+from polytag.verbs.training import DataPlan, train_run
+from polytag.verbs.tuning import Trial, best_trial, propose, tune_run
 
 C = {"low": 1e-5, "high": 10, "log": True}
 FAST = {"ngrams": 1, "folds": 2}
@@ -203,7 +203,7 @@ def test_a_killed_search_goes_on_and_ends_like_one_that_was_not(
 def test_a_finished_search_can_be_made_longer_but_not_another_one(plan: DataPlan, tmp_path: Path) -> None:
     out = tmp_path / "run"
     short = tune_run(recipe_of({"c": C}, 2), plan, out)
-    with pytest.raises(ConfigError, match="has 2 trials of an earlier search; go on with --resume"):
+    with pytest.raises(ConfigError, match="has 2 trials of an earlier search; add --resume"):
         tune_run(recipe_of({"c": C}, 3), plan, out)
     others = [recipe_of({"c": {**C, "high": 9}}), recipe_of({"c": C}, seed=1), recipe_of({"c": C}, optimise="macro_f1")]
     for other in others:

@@ -18,7 +18,7 @@ from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.datasets.synthetic import Shape, features_and_truth
 from polytag.errors import ConfigError, DataError
-from polytag.formats import Document, ReadOptions, read_documents, write_documents
+from polytag.formats.document_files import Document, ReadOptions, read_documents, write_documents
 from polytag.labels import LabelSet
 from polytag.text.tfidf import Tfidf
 
@@ -117,7 +117,7 @@ def test_rows_keep_their_weights_and_get_length_one(rows: list[dict[int, float]]
 def test_text_with_numbers_in_it_stays_text() -> None:
     assert not Tfidf(min_df=1).fit(["1:0.5 2:1", "at 12:30 today"]).given
     rows = Tfidf(min_df=1).fit(["1:0.5 2:1", "1:3"])
-    with pytest.raises(DataError, match=r"text 1 \('plain words'\.\.\.\) is no row of features"):
+    with pytest.raises(DataError, match=r"text 1 \('plain words'\.\.\.\) is not a feature vector"):
         rows.transform(["1:2", "plain words"])
 
 
@@ -145,7 +145,7 @@ def test_long_lines_are_detected_and_times_of_day_are_not(tmp_path: Path) -> Non
         (["2 10 5", "1 2:1", "1 2:1:4"], "line 3: not a row of features"),
         (["1 10 5", "1 10:1"], "line 2: feature 10, but line 1 announces 10 of them"),
         (["1 10 5", "0,5 1:1"], "line 2: label 5, but line 1 announces 5 of them"),
-        (["3 10 5", "0 1:1", "2 1:1"], "line 1: 3 documents are announced, and 2 there"),
+        (["3 10 5", "0 1:1", "2 1:1"], "line 1: 3 documents are announced, but there are 2"),
     ],
 )
 def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, rows: list[str], message: str) -> None:
@@ -169,5 +169,5 @@ def test_rows_train_as_well_as_the_same_counts_as_words(tmp_path: Path, model: s
     Classifier(model, options).fit(train).save(tmp_path / "run")
     loaded = Classifier.load(tmp_path / "run")
     assert loaded.evaluate(Corpus.read(test, labels=loaded.labels))["p@1"] > 0.8
-    with pytest.raises(DataError, match="no row of features"):
+    with pytest.raises(DataError, match="not a feature vector"):
         loaded.predict(["plain words"])

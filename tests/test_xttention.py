@@ -10,13 +10,14 @@ import torch
 from torch.nn import functional
 
 from polytag.classifier import Classifier
+from polytag.config.groups.training_settings import TrainingSettings
 from polytag.models.xttention import Xttention
-from polytag.nn.encoders import BiLSTM, WordEncoder
-from polytag.nn.optimiser import Settings, make_optimiser
+from polytag.nn.encoding.encoders import BiLSTM, WordEncoder, build_encoder
+from polytag.nn.training.optimiser import make_optimiser
 from polytag.xmc.match import AttentionMatch
 from test_xbert import FAST, planted, precision
 
-SMALL: dict[str, Any] = {**FAST, "heads": 4, "attention": 16, "dense": 64}
+SMALL: dict[str, Any] = {**FAST, "heads": 4, "attention_size": 16, "dense": 64}
 
 
 def network(heads: int = 3, *, norm: bool = False) -> AttentionMatch:
@@ -56,8 +57,8 @@ def test_heads_look_at_different_words() -> None:
 
 def test_the_sizes_are_those_of_the_paper() -> None:
     model = Xttention()
-    model.description = {"kind": "bilstm", "vocabulary": 10, "embedding": 8, "hidden": model.hidden, "layers": 1, "dropout": 0.0}
-    made = model._network(9)
+    sizes = {"embedding": 8, "hidden": model.words.hidden, "layers": model.words.layers}
+    made = model._match_network(build_encoder({"kind": "bilstm", "vocabulary": 10, "dropout": 0.0, **sizes}), 9)
     assert isinstance(made, AttentionMatch) and isinstance(made.encoder, BiLSTM)
     assert made.encoder.hidden == 2 * 512 and made.first.out_features == 350 and made.second.out_features == 30
     assert made.dense.in_features == 30 * 1024 and made.dense.out_features == 2000 and made.output.in_features == 2000
@@ -66,7 +67,7 @@ def test_the_sizes_are_those_of_the_paper() -> None:
 def test_units_over_tens_of_thousands_of_inputs_stay_alive() -> None:
     torch.manual_seed(0)
     one = AttentionMatch(WordEncoder(200, 1024), 50, heads=30, attention=8, dense=100, dropout=0.0, norm=False)
-    optimiser = make_optimiser(one, Settings(encoder_rate=1e-3, head_rate=1e-3), torch.device("cpu"))
+    optimiser = make_optimiser(one, TrainingSettings(encoder_rate=1e-3, head_rate=1e-3), torch.device("cpu"))
     ids = torch.randint(2, 200, (256, 10))
     mask, truth = torch.ones_like(ids, dtype=torch.bool), torch.zeros(256, 50)
     truth[torch.arange(256), ids[:, 0] % 50] = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from polytag.config.groups.training_settings import ComputeSettings, TrainingSettings
 from polytag.corpus import Corpus
+from polytag.linear.svm import Problem
+from polytag.nn.training.optimiser import Setup
+from polytag.xmc.index import LabelTree
+from polytag.xmc.rank import TreeRanker
+from polytag.xmc.tree_training import Ranking, TreeTraining
 
 Network = TypeVar("Network", bound=torch.nn.Module)
 torch.set_num_threads(1)  # for tensors as small as these, more threads only wait for one another
@@ -97,3 +104,22 @@ def tiny_bert(
         torch.manual_seed(0)
         AutoModel.from_config(config).save_pretrained(folder)
     return folder
+
+
+def train_ranker(problem: Problem, tree: LabelTree, settings: Ranking, positives: NDArray[Any] | None = None) -> TreeRanker:
+    """Train every depth of a tree, one after the other, without a run."""
+    return TreeTraining(problem, tree, settings, positives).run(lambda depth, make: make())
+
+
+def setup(**settings: Any) -> Setup:
+    """The settings of a training loop, given by name."""
+    names = {f.name for f in dataclasses.fields(ComputeSettings)}
+    compute = {name: settings.pop(name) for name in list(settings) if name in names}
+    seed = settings.pop("seed", 0)
+    return Setup(TrainingSettings(**settings), ComputeSettings(**compute), seed)
+
+
+def encoder_sizes(encoder: str, embedding: int, hidden: int) -> dict[str, Any]:
+    """An encoder with those of these sizes that have an effect for it: a BiLSTM of one layer has all, a folder none."""
+    words = {"embedding": embedding} if encoder in ("words", "bilstm") else {}
+    return {"encoder": encoder, **words, **({"hidden": hidden, "layers": 1} if encoder == "bilstm" else {})}

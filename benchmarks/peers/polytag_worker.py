@@ -8,9 +8,9 @@ import numpy as np
 from scipy import sparse
 
 from peers.worker import above, main
-from polytag.calibration import Platt
 from polytag.corpus import Corpus
-from polytag.decision import Decision
+from polytag.decision.calibration import Platt
+from polytag.decision.decision import Decision
 from polytag.labels import LabelSet
 from polytag.linear.svm import Problem, Separators, Solver, train_separators
 from polytag.models.binary_relevance import BinaryRelevance
@@ -57,18 +57,18 @@ class Polytag:
         model, problem = BinaryRelevance(), Problem(x, y)
         labels = LabelSet(str(number) for number in range(y.shape[1]))
         if variant != "br-complete":
-            strength, solver = (1.0, Solver()) if variant == "br-plain" else (0.5, model.solver())
+            strength, solver = (1.0, Solver()) if variant == "br-plain" else (0.5, model.make_solver())
             return Trained(train_separators(problem, [strength], solver)[0], None, None, labels)
         documents = [""] * x.shape[0]
         corpus = Corpus(documents, documents, labels, y)
-        parts = corpus.folds(model.folds)
+        parts = corpus.folds(model.held_out.folds)
         chosen, first = model._strength(problem, corpus, parts, Run())
         held = model._out_of_fold(problem, corpus, parts, chosen, first, Run())
         assert held is not None
         calibration = Platt.fit(held.scores, held.truth)
         decision = Decision(min_labels=int(np.diff(y.indptr).min()))
         decision.fit(calibration.apply(held.scores), held.truth, labels)
-        return Trained(train_separators(problem, [chosen], model.solver())[0], calibration, decision, labels)
+        return Trained(train_separators(problem, [chosen], model.make_solver())[0], calibration, decision, labels)
 
     def ready(self, model: Trained) -> Trained:
         """Lay the weights out in blocks, as the first prediction of a loaded model does."""

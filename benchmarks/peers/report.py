@@ -11,8 +11,8 @@ from statistics import median
 from typing import Any
 
 HEAD = (
-    "| method | train s (CPU s) | own decision: micro / macro / subset | docs/s "
-    "| one threshold tuned: micro / macro / subset | docs/s | tune s | peak MB |\n"
+    "| method | train s (CPU s) | default decision: micro / macro / subset | docs/s "
+    "| one tuned threshold: micro / macro / subset | docs/s | tuning s | peak MB |\n"
     "|---|---:|---|---:|---|---:|---:|---:|"
 )
 
@@ -41,13 +41,13 @@ def markdown(results: dict[str, Any]) -> str:
     m = results["machine"]
     parts = [
         f"{m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB, {m['system']}, Python {m['python']}; load average before "
-        f"the run {m['load_before']}; {results['threads']} threads, median of {results['repeat']}. "
-        f"Made by `{results['command']}`."
+        f"the run {m['load_before']}; {results['threads']} threads, medians of {results['repeat']}. "
+        f"Command: `{results['command']}`."
     ]
     for name, about in results["corpora"].items():
         rows = [row for row in results["rows"] if row["corpus"] == name]
         sizes = (
-            f"{about['train_documents']:,} documents to train on, {about['test_documents']:,} to predict, "
+            f"{about['train_documents']:,} training documents, {about['test_documents']:,} test documents, "
             f"{about['labels_in_train']} labels, {about['words']:,} words"
         )
         parts.append(f"### {name}: {sizes}\n\n{table(rows, about['test_documents'])}")
@@ -82,7 +82,7 @@ def line(row: dict[str, Any], n_test: int) -> str:
 
 
 def verdict(rows: list[dict[str, Any]]) -> list[str]:
-    """Polytag against the fastest flat peer, like with like: as each decides by itself, and with all choices made."""
+    """Polytag against the fastest flat baseline, like with like: with default decisions, and with tuned thresholds."""
     done = {row["variant"] if row["peer"] == "polytag" else row["name"]: row for row in rows if "train_s" in row}
     peers = [row for row in done.values() if row["peer"] != "polytag" and row["kind"] == "flat"]
     if not peers or not {"br", "br-complete"} <= done.keys():
@@ -91,16 +91,16 @@ def verdict(rows: list[dict[str, Any]]) -> list[str]:
     fast = min(peers, key=lambda row: median(row["train_s"]))
     whole = min(peers, key=with_tuning)
     return [
-        f"As they decide by themselves: polytag br {_times(plain, median(plain['train_s']), 'own')}; the fastest flat peer, "
-        f"{fast['name']}, {_times(fast, median(fast['train_s']), 'own')}. With thresholds chosen and that time counted: polytag "
+        f"Default decision: polytag br {_times(plain, median(plain['train_s']), 'own')}; the fastest flat baseline, "
+        f"{fast['name']}, {_times(fast, median(fast['train_s']), 'own')}. Tuned thresholds, tuning time included: polytag "
         f"br, complete, {_times(complete, median(complete['train_s']), 'own')}; {whole['name']} "
-        f"{_times(whole, with_tuning(whole), 'tuned')}. Numba's compilation, once per installation and not in the times: "
+        f"{_times(whole, with_tuning(whole), 'tuned')}. Compilation by numba (once per installation, not included): "
         f"{sum(complete['compile_s']):.1f} s."
     ]
 
 
 def _times(row: dict[str, Any], train: float, decision: str) -> str:
-    """The three numbers that count, in words."""
+    """Training time, inference time and micro-F1, in words."""
     predict = median(row["predict_s" if decision == "own" else "predict_tuned_s"])
     quality = f"{row[decision]['micro_f1']:.4f}".lstrip("0")
     return f"trains in {train:.2f} s and predicts in {1000 * predict:.0f} ms at a micro-F1 of {quality}"
@@ -112,14 +112,14 @@ def with_tuning(row: dict[str, Any]) -> float:
 
 
 def render(readme: Path, results_folder: Path) -> None:
-    """Put the tables of the linear benchmark between its markers in the README."""
+    """Write the tables of the linear benchmark between their markers in the README."""
     path = results_folder / "linear.json"
     if path.exists():
         put(readme, "linear", markdown(json.loads(path.read_text(encoding="utf-8"))))
 
 
 def put(readme: Path, name: str, content: str) -> None:
-    """Replace what stands between the markers of a section."""
+    """Replace the text between the markers of a section."""
     text = readme.read_text(encoding="utf-8")
     start, end = f"<!-- results:{name} -->", f"<!-- end:{name} -->"
     if start in text and end in text:

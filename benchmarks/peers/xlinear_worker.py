@@ -36,7 +36,7 @@ class Trees:
 
     def train(self, variant: str, x: Any, y: Any, threads: int) -> Any:
         """Index and weights of every tree."""
-        return XLinear(trees=int(variant)).train_forest(Problem(x, y), Run(progress=False))
+        return XLinear.build({"trees": int(variant)}).train_forest(Problem(x, y), Run(progress=False))
 
     def ready(self, model: Forest) -> Forest:
         """It is ready."""
@@ -52,7 +52,7 @@ class Trees:
     def scores(self, model: Forest, x: Any, threads: int) -> Any:
         """Probabilities of the best candidates."""
         defaults = XLinear()
-        labels, logs = model.best(x, CANDIDATES, defaults.beam, defaults.worth)
+        labels, logs = model.best(x, CANDIDATES, defaults.search.beam, defaults.ranking.worth)
         kept = labels >= 0
         indptr = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
         shape = (len(labels), len(model.rankers[0].tree.order))

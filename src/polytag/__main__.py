@@ -1,5 +1,5 @@
 """``python -m polytag`` is the command line."""
 
-from polytag.cli import main
+from polytag.cli.app import main
 
 main()

@@ -1,4 +1,4 @@
-"""Classifier: a label set, a model, an optional calibration and a decision; the only thing that is saved or served."""
+"""Classifier: a label set, a model, an optional calibration and a decision; the only object that is saved and loaded."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.artefact import artefact_folder, read_artefact, write_artefact
-from polytag.calibration import Platt, places_of
+from polytag.config.recipe import Recipe, build_model
+from polytag.config.settings import effective
 from polytag.corpus import Corpus
-from polytag.decision import Decision
-from polytag.documents import ReadOptions
-from polytag.errors import ArtefactError, ConfigError, DataError, NotFittedError
+from polytag.decision.calibration import Platt
+from polytag.decision.decision import Decision
+from polytag.errors import ConfigError, DataError, NotFittedError
+from polytag.formats.document import ReadOptions
+from polytag.kernels.sparse_rows import places_of, stack_rows
 from polytag.labels import LabelSet
-from polytag.metrics import calibration_error, evaluate
-from polytag.models.model import HeldOut, Model, model_class, model_name
-from polytag.options import validate_options
-from polytag.recipe import Recipe, build_model
+from polytag.metrics.of_sets import calibration_error, evaluate
+from polytag.models.base.saved_model import SavedModel, restoring
+from polytag.models.model import HeldOut, Model, model_name
 from polytag.run import Run
 from polytag.scores import Scores
+from polytag.storage.artefact import artefact_folder, read_artefact, write_artefact
 
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
-_CELLS = 4_000_000  # entries of documents x labels that are held at once
-_MOST = 2_000  # documents scored at once
-_KEPT = 100  # labels per document that an evaluation keeps; every metric at k needs far fewer
+_CELLS = 4_000_000  # maximum number of entries (documents x labels) of a batch
+_MOST = 2_000  # maximum number of documents of a batch
+_KEPT = 100  # labels per document that an evaluation keeps; metrics at k need far fewer
 
 
 class Prediction(NamedTuple):
-    """What is said about one document: its labels, best first, and the score of each."""
+    """The predicted labels of one document, best first, and their scores."""
 
     labels: list[str]
     scores: list[float]
@@ -45,13 +46,13 @@ class Classifier:
     """Plain text in, label names out."""
 
     def __init__(self, model: str | Model | Recipe = "br", options: dict[str, Any] | None = None) -> None:
-        """Take a model by name (with options), as an object, or a whole recipe; nothing is trained yet."""
+        """Take a model by name (with options), a model object, or a recipe; nothing is trained yet."""
         if isinstance(model, Model):
             if options:
                 raise ConfigError("options go with a model's name; this model has its settings already")
-            settings = {name: value for name, value in model.options().items() if name not in ("seed", "optimise")}
-            self.recipe = Recipe(model_name(model), settings, model.seed, model.optimise)
-            self.model = model
+            own = {name: value for name, value in effective(model).items() if name not in ("seed", "optimise")}
+            self.recipe = Recipe(model_name(model), own, model.seed, model.optimise)
+            self.model: Model = model
         else:
             self.recipe = model if isinstance(model, Recipe) else _named(model, options or {})
             self.model = build_model(self.recipe)
@@ -62,18 +63,18 @@ class Classifier:
         self._earlier: Classifier | None = None
 
     def __repr__(self) -> str:
-        """Say the model and whether it is trained."""
+        """The name of the model, and whether it is trained."""
         state = f"{len(self.labels)} labels" if len(self.labels) else "not trained"
         return f"Classifier({self.recipe.model!r}, {state})"
 
     # -- training --------------------------------------------------------------------------------------------------
 
     def continue_from(self, earlier: Classifier) -> Self:
-        """Let ``fit`` go on from a trained classifier of the same model: its weights and its labels, with new ones added."""
+        """Let ``fit`` continue from a trained classifier of the same model: its weights and its labels, with new ones added."""
         earlier._require_trained()
         if type(self.model) is not type(earlier.model):
             mine, other = self.recipe.model, earlier.recipe.model
-            raise ConfigError(f"the earlier model is {other!r}, and {mine!r} cannot go on from it; train {other!r}")
+            raise ConfigError(f"the earlier model is {other!r}, and {mine!r} cannot continue from it; train {other!r}")
         self.model.start_from(earlier.model)
         self._earlier = earlier
         return self
@@ -103,22 +104,22 @@ class Classifier:
         if valid is not None:
             counts = counts + np.bincount(valid.truth.indices, minlength=len(self.labels))
         documents = len(train) + (0 if valid is None else len(valid))
-        if self._earlier is not None:  # what was learned then was learned too
+        if self._earlier is not None:  # include the documents of the earlier training
             counts[: len(self._earlier.labels)] += np.asarray(self._earlier.training["label_counts"])
             documents += int(self._earlier.training["documents"])
         self.training = {"documents": documents, "label_counts": counts.astype(np.int64)}
         fewest = min(int(np.diff(part.truth.indptr).min()) for part in (train, valid) if part is not None)
-        self._decide_on(held, fewest)
+        self._fit_decision(held, fewest)
         run.log("decision", self.decision.report)
         return self
 
-    def _decide_on(self, held: HeldOut | None, fewest: int) -> None:
-        """Fit calibration and decision on scores of held-out documents; no training document has fewer labels than ``fewest``."""
+    def _fit_decision(self, held: HeldOut | None, fewest: int) -> None:
+        """Fit calibration and decision on held-out scores; ``fewest`` is the minimum number of labels of a document."""
         least = fewest if self.recipe.min_labels is None else self.recipe.min_labels
         self.decision = Decision(self.model.rule, self.recipe.optimise, least, self.recipe.closed)
         self.calibration = None
         if held is None or not len(held.scores) or not held.truth.nnz:
-            log.warning("too few documents to hold any out: the thresholds are not fitted")
+            log.warning("too few documents for a hold-out: the thresholds are not fitted")
             return
         scores = held.scores
         if self.recipe.calibrate and scores.kind == "margin":
@@ -129,9 +130,9 @@ class Classifier:
             self.decision.report["calibration_error"] = calibration_error(held.truth, scores)
 
     def add_labels(self, labels: LabelSet | Mapping[str, str]) -> Self:
-        """Score labels that training never saw, given with their descriptions: ``{name: description}``, which may be empty.
+        """Add labels that were not in training, as ``{name: description}``; a description may be empty.
 
-        Only a model with a head that all labels share can: ``laco``, trained with ``shared=true``. Others say so.
+        This needs a head that all labels share: ``laco`` with ``shared=true``. Other models raise ConfigError.
         """
         self._require_trained()
         new = labels if isinstance(labels, LabelSet) else LabelSet(labels, descriptions=labels)
@@ -146,10 +147,10 @@ class Classifier:
         self.training = {**self.training, "label_counts": counts}
         return self
 
-    # -- answering -------------------------------------------------------------------------------------------------
+    # -- inference -------------------------------------------------------------------------------------------------
 
     def scores(self, texts: Sequence[str], k: int | None = None) -> Scores:
-        """Scores of every label, or of the k best ones; calibrated if the classifier is."""
+        """Scores of all labels, or of the k best ones; calibrated if the classifier is."""
         self._require_trained()
         if isinstance(texts, str):
             raise DataError("give a list of texts, not one string")
@@ -165,9 +166,9 @@ class Classifier:
         return [prediction.labels for _, prediction in self.stream((None, text) for text in texts)]
 
     def stream(self, documents: Iterable[tuple[Item, str]], top: int | None = None) -> Iterator[tuple[Item, Prediction]]:
-        """Label any number of documents in constant memory; each comes as (anything, text) and goes as (anything, prediction).
+        """Label any number of documents in constant memory: from pairs (item, text) to pairs (item, prediction).
 
-        ``top`` gives that many best labels instead of the decided set.
+        ``top`` is the number of best labels to predict, instead of the decided set.
         """
         self._require_trained()
         source = iter(documents)
@@ -178,7 +179,7 @@ class Classifier:
                 yield item, prediction
 
     def evaluate(self, corpus: Corpus) -> dict[str, float]:
-        """Every metric on a labelled corpus; labels that training never saw count as missed."""
+        """All metrics on a labelled corpus; labels that were not in training count as missed."""
         self._require_trained()
         known = self.labels.union(corpus.labels)
         corpus = corpus.with_labels(known)
@@ -188,12 +189,11 @@ class Classifier:
             predicted.append(self.decision.decide(scores, self.labels))
             kept.append(scores.best(_KEPT))
         scores = Scores.stack(kept)
-        n = len(corpus)
         wide = Scores(_widen(scores.matrix, len(known)), known.names, scores.kind, scores.absent)
         counts = np.zeros(len(known), dtype=np.int64)
         counts[: len(self.labels)] = self.training["label_counts"]
         found = evaluate(
-            corpus.truth, _widen(_stacked(predicted, n), len(known)), wide,
+            corpus.truth, _widen(stack_rows(predicted), len(known)), wide,
             train_counts=counts, train_documents=int(self.training["documents"]),
         )  # fmt: skip
         unseen = counts == 0
@@ -225,7 +225,7 @@ class Classifier:
             raise NotFittedError("this classifier was not trained yet; call fit, or load a trained one")
 
     def reading(self, options: ReadOptions | None = None) -> ReadOptions:
-        """How to read documents for this classifier: as said, and where nothing is said, by the columns it was trained on."""
+        """Reading options for this classifier; columns that are not given are those of the training documents."""
         options = options or ReadOptions()
         learned = {key: self.recipe.data.get("reading", {}).get(key) for key in ("text", "labels", "separator")}
         return replace(options, **{key: value for key, value in learned.items() if value and not getattr(options, key)})
@@ -233,7 +233,7 @@ class Classifier:
     # -- files -----------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:
-        """Write the artefact into ``folder/model``; an earlier one stays as it was until the new one is complete."""
+        """Write the artefact to ``folder/model``; it replaces an earlier one only when it is complete."""
         self._require_trained()
         state = {
             "model": self.recipe.model,
@@ -253,46 +253,32 @@ class Classifier:
         """Read a trained classifier from a run or from its model folder."""
         place = artefact_folder(folder)
         state = read_artefact(place)
-        try:
+        with restoring(place):
             classifier = cls._from_state(state)
-        except ConfigError as error:
-            raise ArtefactError(f"{place}: {error}") from None
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ArtefactError(f"{place}: not a classifier ({error}); train it again") from None
         classifier.model.use_export(place)
         return classifier
 
     @classmethod
     def _from_state(cls, state: dict[str, Any]) -> Self:
-        kind = model_class(state["model"])
-        options = validate_options(kind, state["options"])
-        labels = LabelSet.from_state(state["labels"])
-        shared: dict[str, Any] = {name: options.pop(name) for name in ("seed", "optimise") if name in options}
+        saved = SavedModel.from_state(state)
+        classifier = cls(saved.model)
         data = {"reading": state["reading"]} if state["reading"] else {}
-        classifier = cls(Recipe(model=state["model"], options=options, data=data, **shared, **state["recipe"]))
-        classifier.labels = labels
-        classifier.model = kind.from_state({**options, **shared}, labels, state["state"])
-        classifier.calibration = None if state["calibration"] is None else Platt.from_state(state["calibration"])
+        classifier.recipe = replace(classifier.recipe, data=data, **state["recipe"])
+        classifier.labels, classifier.calibration = saved.model.labels, saved.calibration
         classifier.decision = Decision.from_state(state["decision"])
         classifier.training = state["training"]
+        n_labels = len(classifier.labels)
         sizes = [len(classifier.training["label_counts"]), *(len(part) for part in (state["calibration"] or {}).values())]
-        if any(size != len(labels) for size in sizes) or len(classifier.decision.thresholds) not in (1, len(labels)):
-            raise ValueError("its parts are about different numbers of labels")
+        if any(size != n_labels for size in sizes) or len(classifier.decision.thresholds) not in (1, n_labels):
+            raise ValueError("its parts have different numbers of labels")
         return classifier
 
 
 def _named(name: str, options: dict[str, Any]) -> Recipe:
-    """A recipe for a model by name; seed, optimise and the like may stand among the options."""
+    """A recipe for a model by name; keys of the recipe, such as seed and optimise, may be among the options."""
     own = {key: options[key] for key in ("seed", "optimise", "calibrate", "closed", "min_labels") if key in options}
     rest = {key: value for key, value in options.items() if key not in own}
     return Recipe(model=name, options=rest, **own).checked()
-
-
-def _stacked(parts: Sequence[csr_array], n: int) -> csr_array:
-    indices = np.concatenate([part.indices for part in parts])
-    counts: NDArray[Any] = np.concatenate([np.diff(part.indptr) for part in parts])
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    return csr_array((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(n, parts[0].shape[1]))
 
 
 def _widen(matrix: csr_array, n_labels: int) -> csr_array:

@@ -1,4 +1,4 @@
-"""Corpus: documents with one LabelSet; reads and writes files, and splits."""
+"""Corpus: documents with one LabelSet; reading, writing and splitting."""
 
 from __future__ import annotations
 
@@ -11,28 +11,39 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.documents import BadLine, Columns, Document, ReadOptions
 from polytag.errors import DataError
-from polytag.formats import Reader, write_documents
+from polytag.formats.document import BadLine, Columns, Document, ReadOptions
+from polytag.formats.document_files import Reader, write_documents
+from polytag.formats.parsers import documents_of
+from polytag.formats.splits import By, Rows, fold_rows, split_rows
 from polytag.labels import LabelSet
-from polytag.parsers import documents_of
-from polytag.splits import By, Rows, fold_rows, split_rows
 
 log = logging.getLogger(__name__)
-_HELD_OUT = 10  # one in so many documents is held out where no validation documents are given
+_HELD_OUT = 10  # without validation documents, one document in ten is held out
+
+
+class HoldOut(NamedTuple):
+    """Training documents, validation documents if there are any, and the row numbers of the latter.
+
+    ``rows`` refers to the corpus that was divided; if validation documents were given, to both corpora, training first.
+    """
+
+    train: Corpus
+    valid: Corpus | None
+    rows: Rows
 
 
 @dataclass(eq=False)
 class Corpus:
-    """Documents and what is true about them: row i of ``truth`` (documents by labels) holds the labels of ``texts[i]``.
+    """Documents and their true labels: row i of ``truth`` (documents × labels) has the labels of ``texts[i]``.
 
-    ``groups`` names the group of every document, if there are any; the empty name is a document of its own.
+    ``groups`` has the group of every document, if there are any; the empty name means no group.
     """
 
     ids: list[str]
@@ -41,11 +52,11 @@ class Corpus:
     truth: csr_array
     groups: list[str] | None = None
 
-    # -- making one ------------------------------------------------------------------------------------------------
+    # -- construction ----------------------------------------------------------------------------------------------
 
     @classmethod
     def read(cls, path: str | Path, *, labels: LabelSet | str | Path | None = None, options: ReadOptions | None = None) -> Corpus:
-        """Read a file; labels that the label set (or label file) given lacks are added at its end, and counted in the log."""
+        """Read a file; labels that are not in the given label set or label file are added at its end, with a warning."""
         label_set = LabelSet.read(labels) if isinstance(labels, str | Path) else labels
         reader = Reader(path, options)
         documents = list(reader)
@@ -64,7 +75,7 @@ class Corpus:
         groups: Iterable[str] | None = None,
         label_set: LabelSet | None = None,
     ) -> Corpus:
-        """Build a corpus from plain lists: the texts, and for each of them the names of its labels."""
+        """Build a corpus from plain lists: the texts, and the label names of each."""
         texts, names = list(texts), list(labels)
         id_list = [str(row) for row in range(1, len(texts) + 1)] if ids is None else [str(name) for name in ids]
         group_list = [None] * len(texts) if groups is None else list(groups)
@@ -92,7 +103,7 @@ class Corpus:
         separator: str | None = None,
         label_set: LabelSet | None = None,
     ) -> Corpus:
-        """Build a corpus from a data frame or a Hugging Face dataset: anything with named columns; the rest is detected."""
+        """Build a corpus from a data frame or a Hugging Face dataset; columns that are not named are detected."""
         names = getattr(frame, "column_names", None)
         names = list(frame.columns) if names is None else names
         if isinstance(names, dict):
@@ -112,7 +123,7 @@ class Corpus:
     def of_documents(
         cls, documents: Sequence[Document], *, label_set: LabelSet | None = None, where: str = "the corpus"
     ) -> Corpus:
-        """Build a corpus from documents; what the label set does not know is added at its end, in alphabetical order."""
+        """Build a corpus from documents; labels that are not in the label set are added at its end, sorted by name."""
         if not documents:
             raise DataError(f"{where}: no documents; give at least one")
         known = LabelSet(()) if label_set is None else label_set
@@ -131,17 +142,17 @@ class Corpus:
             [document.group or "" for document in documents] if grouped else None,
         )
         if corpus.duplicate_ids:
-            log.warning("%s: %d ids are there more than once; all documents are kept", where, len(corpus.duplicate_ids))
+            log.warning("%s: %d ids occur more than once; all documents are kept", where, len(corpus.duplicate_ids))
         return corpus
 
-    # -- looking at it ---------------------------------------------------------------------------------------------
+    # -- access ----------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """How many documents there are."""
+        """The number of documents."""
         return len(self.texts)
 
     def documents(self) -> Iterator[Document]:
-        """The documents one by one."""
+        """Yield the documents."""
         groups = itertools.repeat(None) if self.groups is None else self.groups
         for name, text, labels, group in zip(self.ids, self.texts, self.label_lists(), groups, strict=False):
             yield Document(name, text, tuple(labels), group)
@@ -152,11 +163,11 @@ class Corpus:
 
     @cached_property
     def duplicate_ids(self) -> dict[str, int]:
-        """The ids that more than one document has, and how many have each."""
+        """The ids of more than one document, with their counts."""
         return {name: count for name, count in Counter(self.ids).items() if count > 1}
 
     def fingerprint(self) -> str:
-        """A sha256 over ids, texts and labels, which names what a run was trained on."""
+        """The sha256 of ids, texts and labels, which identifies the training data of a run."""
         digest = hashlib.sha256()
         for document in self.documents():
             line = json.dumps([document.id, document.text, sorted(document.labels)])
@@ -164,24 +175,22 @@ class Corpus:
         return digest.hexdigest()
 
     def require_trainable(self) -> None:
-        """Raise unless there is something to learn: at least two labels that documents have."""
+        """Raise unless at least two labels occur."""
         used = np.unique(self.truth.indices)
         if len(used) == 0:
             raise DataError("no labels at all: none of the documents has one; check the label column and the format")
         if len(used) == 1:
             name = self.labels[int(used[0])]
-            raise DataError(
-                f"one label only ({name!r}): there is nothing to tell apart; check the label separator, or add labels"
-            )
+            raise DataError(f"one label only ({name!r}): a model needs at least two; check the label separator, or add labels")
 
-    # -- making others of it ---------------------------------------------------------------------------------------
+    # -- derived corpora -------------------------------------------------------------------------------------------
 
     def write(self, path: str | Path, format: str | None = None) -> None:
-        """Write the documents in the format said, or the one that the file's name says."""
+        """Write the documents in the given format, or the one of the file's name."""
         write_documents(path, self.documents(), format)
 
     def subset(self, rows: Sequence[int] | NDArray[Any]) -> Corpus:
-        """Some of the documents, by number or by a mask, with the same label set."""
+        """The documents with these row numbers, or of a mask, with the same label set."""
         chosen = np.asarray(rows)
         numbers = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
         at = numbers.tolist()
@@ -190,7 +199,7 @@ class Corpus:
         return Corpus([self.ids[i] for i in at], [self.texts[i] for i in at], self.labels, truth, groups)
 
     def with_labels(self, label_set: LabelSet) -> Corpus:
-        """The same documents with another label set; labels that it lacks are dropped, and counted in the log."""
+        """The same documents with another label set; labels that are not in it are dropped, with a warning."""
         if label_set is self.labels:
             return self
         found = [label_set.find(name) for name in self.labels]
@@ -200,7 +209,7 @@ class Corpus:
         if not keep.all():
             lost = len(np.unique(self.truth.indices[~keep]))
             log.warning("dropped %d labels (%d uses) that the label set lacks", lost, int((~keep).sum()))
-        pairs = np.unique(row[keep] * max(len(label_set), 1) + number[keep])  # sorted, and once each if two names became one
+        pairs = np.unique(row[keep] * max(len(label_set), 1) + number[keep])  # sorted, unique: two names may become one
         row, number = np.divmod(pairs, max(len(label_set), 1))
         indptr = np.searchsorted(row, np.arange(len(self) + 1))
         ones = np.ones(len(number), dtype=np.float32)
@@ -208,7 +217,7 @@ class Corpus:
         return Corpus(self.ids, self.texts, label_set, truth, self.groups)
 
     def concat(self, other: Corpus) -> Corpus:
-        """These documents and then the others, with all labels of both."""
+        """These documents followed by the others, with the labels of both."""
         labels = self.labels if other.labels is self.labels else self.labels.union(other.labels)
         own, more = self.with_labels(labels), other.with_labels(labels)
         indices = np.concatenate([own.truth.indices, more.truth.indices])
@@ -221,7 +230,7 @@ class Corpus:
         return Corpus([*self.ids, *other.ids], [*self.texts, *other.texts], labels, truth, groups)
 
     def split(self, *fractions: float, seed: int = 0, by: By = "random") -> list[Corpus]:
-        """Parts of these sizes, as in ``split(0.8, 0.1, 0.1)``; documents keep their order."""
+        """Parts with these fractions, as in ``split(0.8, 0.1, 0.1)``; documents keep their order."""
         parts = split_rows(by, fractions, len(self), self.truth, self.groups, seed)
         for fraction, rows in zip(fractions, parts, strict=True):
             if not len(rows):
@@ -230,12 +239,14 @@ class Corpus:
                 )
         return [self.subset(rows) for rows in parts]
 
-    def held_apart(self, valid: Corpus | None, seed: int = 0) -> tuple[Corpus, Corpus | None]:
-        """Documents to learn from and documents to watch: where none are given, a tenth of these, if there are enough."""
-        if valid is not None or len(self) < _HELD_OUT:
-            return self, valid
-        learned, watched = self.split(1 - 1 / _HELD_OUT, 1 / _HELD_OUT, seed=seed)
-        return learned, watched
+    def hold_out(self, valid: Corpus | None, seed: int = 0) -> HoldOut:
+        """Training and validation documents; if none are given, a tenth of these documents, if there are at least ten."""
+        if valid is not None:
+            return HoldOut(self, valid, np.arange(len(self), len(self) + len(valid)))
+        if len(self) < _HELD_OUT:
+            return HoldOut(self, None, np.arange(0))
+        train, held = split_rows("random", (1 - 1 / _HELD_OUT, 1 / _HELD_OUT), len(self), self.truth, self.groups, seed)
+        return HoldOut(self.subset(train), self.subset(held), held)
 
     def folds(self, k: int, seed: int = 0, by: By = "random") -> list[tuple[Rows, Rows]]:
         """The k pairs of training rows and held-out rows; every document is held out exactly once."""
@@ -243,10 +254,10 @@ class Corpus:
 
 
 def _class_names(frame: Any, column: str) -> Any:
-    """A label column; where a Hugging Face dataset says what its numbers stand for, with the names."""
+    """A label column; class numbers of a Hugging Face dataset are replaced by their names."""
     feature = (getattr(frame, "features", None) or {}).get(column)
     names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
     if not names:
         return frame[column]
     cells = (cell if isinstance(cell, list | tuple) else [cell] for cell in frame[column])
-    return [[names[number] for number in cell if number is not None and number >= 0] for cell in cells]  # -1: not labelled
+    return [[names[number] for number in cell if number is not None and number >= 0] for cell in cells]  # -1 = no label

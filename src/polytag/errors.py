@@ -1,4 +1,9 @@
-"""The errors a user can cause. Each message says what was wrong, where, and what to do."""
+"""Errors that a user can cause. Each message states what was wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
 
 
 class PolytagError(Exception):
@@ -6,16 +11,22 @@ class PolytagError(Exception):
 
 
 class DataError(PolytagError):
-    """A document, a label or a file cannot be used as it is."""
+    """A document, a label or a file is invalid."""
 
 
 class ConfigError(PolytagError):
-    """A setting, an option or a recipe does not make sense."""
+    """A setting, an option or a recipe is invalid."""
 
 
 class NotFittedError(PolytagError):
-    """Something that learns was asked for an answer before it was trained."""
+    """A model or classifier was used before it was trained."""
 
 
 class ArtefactError(PolytagError):
-    """A saved model cannot be trusted or read."""
+    """A saved model is damaged or cannot be read."""
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
+    """A hint for a misspelt word: the closest known word, or all known words."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"

@@ -1,4 +1,4 @@
-"""LabelSet: the ordered label names, with what is known about each."""
+"""LabelSet: ordered label names, with optional ids, descriptions and parents."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.errors import DataError
-from polytag.files import reading, stem_and_suffix, writing
+from polytag.formats.streams import reading, stem_and_suffix, writing
 
 
 def indicator(rows: Sequence[Sequence[int]] | Sequence[NDArray[Any]], n_labels: int) -> csr_array:
-    """Label numbers per document as a sparse matrix of ones; numbers are sorted and made unique."""
+    """Label numbers per document as a sparse matrix of ones; numbers are sorted and deduplicated."""
     clean = [np.unique(np.asarray(row, dtype=np.int32)) for row in rows]
     indptr = np.zeros(len(clean) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in clean], out=indptr[1:])
@@ -28,7 +28,7 @@ def indicator(rows: Sequence[Sequence[int]] | Sequence[NDArray[Any]], n_labels: 
 
 
 def indicator_of_pairs(documents: NDArray[Any], labels: NDArray[Any], shape: tuple[int, int]) -> csr_array:
-    """Pairs of a document and a label, by number and in any order, as a sparse matrix of ones; a pair may come twice."""
+    """Pairs of document and label numbers, in any order, as a sparse matrix of ones; duplicates count once."""
     found = csr_array((np.ones(len(documents), dtype=np.float32), (documents, labels)), shape=shape)
     found.sum_duplicates()
     found.data[:] = 1
@@ -46,7 +46,7 @@ class LabelSet:
         descriptions: Mapping[str, str] | None = None,
         parents: Mapping[str, str] | None = None,
     ) -> None:
-        """Keep the names in their order; the mappings are keyed by name, and a parent may be given by name or id."""
+        """Store the names in order; the mappings have names as keys, and a parent may be given by name or id."""
         self.names: tuple[str, ...] = tuple(names)
         self.ids = dict(ids or {})
         self.descriptions = {name: text for name, text in (descriptions or {}).items() if text}
@@ -64,7 +64,7 @@ class LabelSet:
         return self.names[number]
 
     def __len__(self) -> int:
-        """How many labels there are."""
+        """The number of labels."""
         return len(self.names)
 
     def __iter__(self) -> Iterator[str]:
@@ -72,15 +72,15 @@ class LabelSet:
         return iter(self.names)
 
     def __getitem__(self, number: int) -> str:
-        """Return the name with this number."""
+        """The name of the label with this number."""
         return self.names[number]
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether a label of this name is in the set."""
+        """Whether a label with this name is in the set."""
         return name in self._number
 
     def __eq__(self, other: object) -> bool:
-        """Two sets are equal when everything that is known about every label is."""
+        """Whether names, ids, descriptions and parents are equal."""
         return isinstance(other, LabelSet) and self.to_records() == other.to_records()
 
     def __hash__(self) -> int:
@@ -88,15 +88,15 @@ class LabelSet:
         return hash(self.names)
 
     def __repr__(self) -> str:
-        """Say the size, and whether there is a tree."""
+        """The size, and whether there is a tree."""
         return f"LabelSet({len(self)} labels{', tree' if self.has_tree else ''})"
 
     def find(self, label: str) -> int | None:
-        """Return the number of a label given by name or id, or None."""
+        """The number of a label, by name or id; None if there is no such label."""
         number = self._number.get(label)
         return self._by_id.get(label) if number is None else number
 
-    # -- to and from sparse matrices -------------------------------------------------------------------------------
+    # -- conversion to sparse matrices -----------------------------------------------------------------------------
 
     def encode(self, documents: Iterable[Iterable[str]], unknown: Counter[str] | None = None) -> csr_array:
         """Turn label names (or ids) per document into a sparse matrix of ones; unknown labels are counted, not kept."""
@@ -126,21 +126,21 @@ class LabelSet:
 
     @cached_property
     def parent_numbers(self) -> NDArray[np.int64]:
-        """For every label the number of its parent, or -1."""
+        """For every label the number of its parent; -1 = no parent."""
         return np.array([self._number[self.parents[n]] if n in self.parents else -1 for n in self.names], dtype=np.int64)
 
     @cached_property
     def closure(self) -> csr_array:
-        """Labels by labels: row j holds j and all its ancestors."""
+        """Labels × labels: row j has j and all its ancestors."""
         parent = self.parent_numbers
         rows = []
         for j in range(len(self)):
             row, at = [j], int(parent[j])
             while at >= 0:
                 if at == j:
-                    raise DataError(f"the parents of label {self.names[j]!r} form a circle; break it")
+                    raise DataError(f"the parents of label {self.names[j]!r} form a cycle; break it")
                 if len(row) > len(self):
-                    raise DataError(f"the ancestors of label {self.names[j]!r} form a circle; break it")
+                    raise DataError(f"the ancestors of label {self.names[j]!r} form a cycle; break it")
                 row.append(at)
                 at = int(parent[at])
             rows.append(row)
@@ -156,7 +156,7 @@ class LabelSet:
         return closed
 
     def topological_order(self) -> NDArray[np.int64]:
-        """Depth first: every parent stands right before its subtree; siblings keep their order."""
+        """Depth-first order: every parent comes immediately before its subtree; siblings keep their order."""
         children: dict[int, list[int]] = {}
         for j, p in enumerate(self.parent_numbers.tolist()):
             children.setdefault(p, []).append(j)
@@ -167,16 +167,16 @@ class LabelSet:
             order.append(j)
             stack.extend(children.get(j, [])[::-1])
         if len(order) < len(self):
-            _ = self.closure  # names the circle
+            _ = self.closure  # raises an error that names a label of the cycle
         return np.array(order, dtype=np.int64)
 
     def frequency_order(self, matrix: csr_array) -> NDArray[np.int64]:
-        """Most frequent label first; equal ones keep their order."""
+        """Most frequent label first; equally frequent labels keep their order."""
         counts = np.bincount(matrix.indices, minlength=len(self))
         return np.argsort(-counts, kind="stable")
 
     def union(self, other: LabelSet) -> LabelSet:
-        """All labels of this set, then those only the other has; what this set knows about a label wins."""
+        """The labels of this set, then those only in the other; ids, descriptions and parents of this set take precedence."""
         names = [*self.names, *(name for name in other.names if name not in self)]
         return LabelSet(
             names,
@@ -188,13 +188,13 @@ class LabelSet:
     # -- files -----------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything that is known, table by table: half a million labels are read in a moment, a record each takes seconds."""
+        """Names, ids, descriptions and parents as tables, which load faster than one record per label."""
         tables = {"ids": self.ids, "descriptions": self.descriptions, "parents": self.parents}
         return {"names": list(self.names), **{key: table for key, table in tables.items() if table}}
 
     @classmethod
     def from_state(cls, state: Any) -> LabelSet:
-        """Take back what ``state`` returned, or the records of earlier artefacts."""
+        """Restore what ``state`` returned, or the records of earlier artefacts."""
         if isinstance(state, list):
             return cls.from_records(state)
         if not all(isinstance(name, str) for name in state["names"]):
@@ -202,14 +202,14 @@ class LabelSet:
         return cls(**state)
 
     def to_records(self) -> list[dict[str, str]]:
-        """One plain record per label, with the keys that it has."""
+        """One record per label, with the keys that it has."""
         extra = (("id", self.ids), ("description", self.descriptions), ("parent", self.parents))
         return [{"name": name, **{key: table[name] for key, table in extra if name in table}} for name in self.names]
 
     @classmethod
     def from_records(cls, records: Iterable[Mapping[str, Any]], where: str = "labels") -> LabelSet:
         """Build a set from records with the key ``name`` and optionally ``id``, ``description`` and ``parent``."""
-        found = list(records)  # one pass for each key: half a million labels are read whenever a model is loaded
+        found = list(records)  # one pass per key, for speed: there may be half a million labels
         names: list[Any] = [record.get("name") for record in found]
         for line, name in enumerate(names, start=1):
             if not isinstance(name, str) or not name:
@@ -224,8 +224,8 @@ class LabelSet:
     def read(cls, path: str | Path) -> LabelSet:
         """Read a label file: JSON lines, CSV or TSV with a header that has ``name``, or one plain name per line.
 
-        JSON lines with ``uid`` and ``title`` instead are those of the extreme classification repository, whose documents
-        give the number of a label's line, from 0: that becomes its id.
+        JSON lines with ``uid`` and ``title`` instead are those of the Extreme Classification Repository. Its documents refer to a
+        label by line number, from 0, which becomes the id.
         """
         suffix = stem_and_suffix(path)[1]
         with reading(path) as file:
@@ -256,14 +256,14 @@ def _json_lines(file: Iterable[str], where: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _named(records: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Labels with a title instead of a name: titles told apart, and the number of the line as the id."""
+    """Labels with a title instead of a name: titles are made unique, and the line number becomes the id."""
     if any("name" in record for record in records) or not any({"uid", "title"} <= record.keys() for record in records):
         return records
     titles = [str(record.get("title") or "").strip() for record in records]
     counts = Counter(titles)
     named: list[Mapping[str, Any]] = []
     for number, title in enumerate(titles):
-        # a title that is a number itself must not be taken for the number of another label
+        # a title that is a number must not be confused with the id of another label
         plain = counts[title] == 1 and not title.isdigit()
         named.append({"name": title if title and plain else f"{title} #{number}" if title else str(number), "id": str(number)})
     return named

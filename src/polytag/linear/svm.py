@@ -1,7 +1,7 @@
 """One linear separator per label: training and scoring on sparse rows.
 
-Each minimises ``½(|w|² + b²) + C Σ weight · max(0, 1 - y (w·x + b))²`` in its dual (Hsieh et al. 2008). Sixteen labels are solved
-together, most frequent first, so that one look at a document serves them all.
+Each minimises ``½(|w|² + b²) + C Σ weight · max(0, 1 - y (w·x + b))²`` in its dual (Hsieh et al. 2008). Blocks of sixteen labels,
+most frequent first, are solved together, so that a document is loaded once for all of them.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, hstack
 
-from polytag.linear.kernels import best_of_rows, fill_blocks, score_blocks, score_sparse, solve_block
-from polytag.linear.parallel import in_threads, tile_size
-from polytag.linear.simd import WIDTH, aligned_zeros
+from polytag.kernels.threads import in_threads, tile_size
+from polytag.kernels.vectors import WIDTH, aligned_zeros
+from polytag.linear.block_kernels import best_of_rows, fill_blocks, score_blocks, score_sparse, solve_block
+from polytag.linear.class_weights import imbalance_weights
 
 Rows: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
-"""indptr, indices and data of sparse rows, with the types the kernels are compiled for."""
+"""indptr, indices and data of sparse rows, in the types that the kernels are compiled for."""
 _DENSE_BYTES = 1 << 29  # weights up to this size are scored as dense blocks
-_TILE = 256  # documents scored at once by one thread, where the margins of all of them are not kept
-_FILLED = 1 << 16  # rows of weights written into dense blocks at once by one thread
-_WHOLE_TILE = 2048  # the same where they are: each block of weights is then read once for more documents
+_TILE = 256  # documents that a thread scores at once if only their best labels are kept
+_FILLED = 1 << 16  # rows of weights that a thread writes into dense blocks at once
+_WHOLE_TILE = 2048  # documents that a thread scores at once if all margins are kept: fewer loads of each block of weights
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Documents as sparse rows with their truth, in the form that the kernels read."""
+    """Sparse features and true labels of documents, in the form that the kernels need."""
 
     features: csr_array
     truth: csr_array
@@ -41,20 +42,20 @@ class Problem:
 
     @cached_property
     def squares(self) -> NDArray[np.float32]:
-        """Squared length of every row, the bias term counted in."""
+        """Squared norm of every row, including the bias term."""
         indptr, _, data = self.arrays
         sums = np.add.reduceat(np.append(data.astype(np.float64) ** 2, 0.0), indptr[:-1])
         return (np.where(np.diff(indptr) > 0, sums, 0.0) + 1.0).astype(np.float32)
 
     @cached_property
     def documents_of(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """For every label the documents that have it: indptr and indices."""
+        """The documents of every label: indptr and indices."""
         columns = self.truth.tocsc()
         return columns.indptr, columns.indices
 
 
 def rows_of(matrix: csr_array) -> Rows:
-    """The three arrays of a sparse matrix with the types the kernels are compiled for."""
+    """The three arrays of a sparse matrix, in the types that the kernels are compiled for."""
     return (
         np.ascontiguousarray(matrix.indptr, dtype=np.int64),
         np.ascontiguousarray(matrix.indices, dtype=np.int32),
@@ -64,7 +65,7 @@ def rows_of(matrix: csr_array) -> Rows:
 
 @dataclass(frozen=True)
 class Separators:
-    """Weights (features, labels) and a bias per label; small ones as dense blocks of columns, large ones sparse."""
+    """Weights (features, labels) and a bias per label; small weights are scored as dense blocks, large ones sparse."""
 
     weights: csr_array
     bias: NDArray[np.float32]
@@ -76,7 +77,7 @@ class Separators:
 
     @cached_property
     def blocks(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int32]] | None:
-        """Dense blocks, their bias and their columns; None when they would take too much memory."""
+        """Dense blocks, their bias and their columns; None if they would need too much memory."""
         n_features, n_labels = self.shape
         count = -(-n_labels // WIDTH)
         if count * WIDTH * n_features * 4 > _DENSE_BYTES:
@@ -96,27 +97,27 @@ class Separators:
 
     @cached_property
     def rows(self) -> Rows:
-        """The weights in the form that the kernels read."""
+        """The weights in the form that the kernels need."""
         return rows_of(self.weights)
 
     def _margins(self, documents: Rows, start: int, stop: int) -> NDArray[np.float32]:
-        """Margins (documents, labels) of a few documents."""
+        """Margins (documents, labels) of documents start..stop."""
         out = np.empty((stop - start, self.shape[1]), dtype=np.float32)
         self._fill(documents, start, stop, out)
         return out
 
     def _fill(self, documents: Rows, start: int, stop: int, out: NDArray[np.float32]) -> None:
-        """Write the margins of a few documents."""
+        """Write the margins of documents start..stop."""
         if self.blocks is not None:
             score_blocks(*documents, start, stop, *self.blocks, out)
         else:
             score_sparse(*documents, start, stop, *self.rows, self.bias, out)
 
     def best(self, features: csr_array, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The k best labels of every document and their margins, tile by tile, so that memory stays bounded."""
+        """The k best labels of every document and their margins; computed in tiles, which bounds the memory."""
         n, documents = int(features.shape[0]), rows_of(features)
         labels, values = np.empty((n, k), dtype=np.int32), np.empty((n, k), dtype=np.float32)
-        _ = self.blocks or self.rows  # made once, before the threads ask for it
+        _ = self.blocks or self.rows  # computed once, before the threads use it
 
         def tile(start: int) -> None:
             stop = min(start + _TILE, n)
@@ -127,7 +128,7 @@ class Separators:
         return labels, values
 
     def all(self, features: csr_array) -> NDArray[np.float32]:
-        """The margins of every label for every document of a batch."""
+        """The margins of all labels for all documents."""
         n, documents = int(features.shape[0]), rows_of(features)
         out, size = np.empty((n, self.shape[1]), dtype=np.float32), tile_size(n, _WHOLE_TILE)
         _ = self.blocks or self.rows
@@ -140,27 +141,21 @@ class Separators:
         return out
 
     def state(self) -> dict[str, Any]:
-        """As arrays."""
+        """The arrays for an artefact."""
         return {"weights": self.weights, "bias": self.bias}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Separators:
-        """From arrays."""
+        """Rebuild from the arrays."""
         found = cls(state["weights"], np.asarray(state["bias"]))
-        if found.bias.shape != found.shape[1:]:  # compiled code trusts this
-            raise ValueError("its weights and its bias are about different numbers of labels")
+        if found.bias.shape != found.shape[1:]:  # compiled code does not check this
+            raise ValueError("its weights and its bias have different numbers of labels")
         return found
-
-
-def positive_weights(counts: NDArray[Any], documents: int, balance: float) -> NDArray[np.float32]:
-    """How much more a positive document counts: (negatives / positives) to the power of ``balance``."""
-    positives = np.maximum(counts, 1)
-    return np.asarray((np.maximum(documents - positives, 1) / positives) ** balance, dtype=np.float32)
 
 
 @dataclass(frozen=True)
 class Solver:
-    """How to solve: the settings that every label shares."""
+    """The settings of the solver, the same for every label."""
 
     balance: float = 0.0
     tolerance: float = 0.1
@@ -177,10 +172,10 @@ def train_separators(
     rows: NDArray[Any] | None = None,
     chain: NDArray[Any] | None = None,
 ) -> list[Separators]:
-    """Train every label for each C in ``strengths`` (each starting from the one before) on the documents ``rows``.
+    """Train all labels on the documents ``rows``, for each C in ``strengths``; each C starts from the previous solution.
 
-    With ``chain``, an order of the labels, every label also reads the true labels before it: the weights then have one more
-    row per label, row ``features + a`` holding what label a adds to the others.
+    With ``chain``, an order of the labels, the true labels that precede a label are features too. The weights then have one
+    more row per label: row ``features + a`` has the weights of label a as a feature of the others.
     """
     n_documents, n_features = problem.features.shape
     n_labels = int(problem.truth.shape[1])
@@ -189,9 +184,9 @@ def train_separators(
     inside[used] = 1.0
     counts = np.bincount(problem.truth.indices, np.repeat(inside, np.diff(problem.truth.indptr)), minlength=n_labels)
     order = np.argsort(-counts, kind="stable") if chain is None else np.asarray(chain)
-    heavier = positive_weights(counts, len(used), solver.balance)
+    heavier = imbalance_weights(counts, len(used), solver.balance)
     data = problem if chain is None else _with_label_features(problem, order)
-    _ = data.arrays, data.squares, data.documents_of  # made once, before the threads ask for them
+    _ = data.arrays, data.squares, data.documents_of  # computed once, before the threads use them
 
     def solve(start: int) -> list[_Solved]:
         return _solve_labels(data, used, order, start, heavier, strengths, solver, n_features if chain is not None else 0)
@@ -211,7 +206,7 @@ class _Solved(NamedTuple):
 
 
 def _with_label_features(problem: Problem, order: NDArray[Any]) -> Problem:
-    """Append the labels of every document, in the order of the chain, to its features."""
+    """Append the labels of every document to its features, in the order of the chain."""
     reordered = problem.truth[:, order]
     reordered.sort_indices()
     return Problem(csr_array(hstack([problem.features, reordered], format="csr", dtype=np.float32)), problem.truth)
@@ -221,7 +216,7 @@ def _solve_labels(
     problem: Problem, used: NDArray[Any], order: NDArray[Any], start: int, heavier: NDArray[Any],
     strengths: Sequence[float], solver: Solver, chained_after: int,
 ) -> list[_Solved]:  # fmt: skip
-    """Solve the labels ``order[start : start + WIDTH]`` for every strength."""
+    """Solve the labels ``order[start : start + WIDTH]`` for every C."""
     indptr, indices, data = problem.arrays
     labels = order[start : start + WIDTH]
     n_documents, n_features = problem.features.shape
@@ -254,7 +249,7 @@ def _solve_labels(
 
 
 def _assemble(parts: Sequence[_Solved], problem: Problem, n_labels: int) -> Separators:
-    """Put the blocks together: sparse weights (features, labels)."""
+    """Assemble the blocks into sparse weights (features, labels)."""
     features = np.concatenate([part.features for part in parts])
     labels = np.concatenate([part.labels for part in parts])
     values = np.concatenate([part.values for part in parts])

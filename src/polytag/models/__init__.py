@@ -1,1 +1,1 @@
-"""One file per model; ``model.py`` holds the base and the table of names."""
+"""One file per model; ``model.py`` has the base class."""

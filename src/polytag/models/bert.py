@@ -1,4 +1,4 @@
-"""BERT for many labels: an encoder, one linear layer and a sigmoid per label (bert-sgm-mixed, 3.1)."""
+"""Multi-label BERT: an encoder, one linear layer and a sigmoid per label (BERT paper, 3.1)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from polytag.models.model import param
-from polytag.models.neural_model import NeuralModel
-from polytag.nn.encoders import POOLINGS, Encoder, pool
+from polytag.config.groups.encoder_settings import EncoderSettings
+from polytag.models.base.neural_model import NeuralModel
+from polytag.models.model import group
+from polytag.nn.encoding.encoders import Encoder, pool
 
 
 class BertNetwork(nn.Module):
     """``W dropout(pool(states)) + b``."""
 
     def __init__(self, encoder: Encoder, n_labels: int, pooling: str, dropout: float) -> None:
-        """Put the output layer on an encoder."""
+        """Add the output layer to an encoder."""
         super().__init__()
         self.encoder = encoder
         self.pooling = pooling
-        self.first_token = pooling == "cls"  # the others' states are read by nothing above them
+        self.first_token = pooling == "cls"  # the states of the other tokens are not used
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(encoder.hidden, n_labels)
         nn.init.normal_(self.output.weight, std=0.02)
@@ -35,9 +36,9 @@ class BertNetwork(nn.Module):
 
 @dataclass
 class Bert(NeuralModel):
-    """A fine-tuned encoder with one sigmoid output per label, on the first token's state or the mean of all."""
+    """A fine-tuned encoder with one sigmoid output per label on its pooled states."""
 
-    pooling: str = param("mean", "one vector per text: the first token's (cls), or over all tokens", choices=POOLINGS)
+    encoding: EncoderSettings = group(EncoderSettings)
 
     def _network(self, n_labels: int) -> nn.Module:
-        return BertNetwork(self._encoder(), n_labels, self.pooling, self.dropout)
+        return BertNetwork(self._encoder(), n_labels, self.encoding.pooling, self.training.dropout)

@@ -1,4 +1,4 @@
-"""Classifier chains (Read et al. 2011): every label also sees the labels decided before it."""
+"""Classifier chains (Read et al. 2011): the preceding labels are features of every label."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from polytag.config.groups.decoder_settings import OrderSettings
 from polytag.labels import indicator
-from polytag.linear.kernels import run_chain
+from polytag.linear.block_kernels import run_chain
 from polytag.linear.svm import Problem, Separators, train_separators
-from polytag.models.model import State, param
-from polytag.models.tfidf_model import TfidfModel
+from polytag.models.base.tfidf_model import TfidfModel
+from polytag.models.model import State, group
 from polytag.scores import Scores
 
 ORDERS = ("frequency", "given", "random")
@@ -22,28 +23,28 @@ ORDERS = ("frequency", "given", "random")
 
 @dataclass(frozen=True)
 class Chain:
-    """Separators on the words, the order of the labels, and what each label adds to the later ones (labels, labels)."""
+    """Separators on tf-idf, the label order, and the weights of each label as a feature of the later ones (labels, labels)."""
 
     separators: Separators
     order: NDArray[np.int64]
     links: NDArray[np.float32]
 
     def state(self) -> dict[str, Any]:
-        """As arrays."""
+        """The arrays for an artefact."""
         return {"separators": self.separators.state(), "order": self.order, "links": self.links}
 
 
 @dataclass
 class ClassifierChain(TfidfModel):
-    """Binary relevance in a chain: the labels already given to a document are features of the next label."""
+    """Binary relevance in a chain: the predicted labels of a document are features of the later labels."""
 
-    order: str = param("frequency", "order of the chain: most frequent first, as given, or random", choices=ORDERS)
+    ordering: OrderSettings = group(OrderSettings, choices={"order": ORDERS})
 
     def _train(self, problem: Problem, strengths: Sequence[float], rows: NDArray[Any] | None) -> list[Chain]:
         order = self._order(problem.truth if rows is None else problem.truth[rows])
         n_features = int(problem.features.shape[1])
         chains = []
-        for whole in train_separators(problem, strengths, self.solver(), rows=rows, chain=order):
+        for whole in train_separators(problem, strengths, self.make_solver(), rows=rows, chain=order):
             links = np.zeros((len(order), len(order)), dtype=np.float32)
             links[order] = whole.weights[n_features:].toarray()
             chains.append(Chain(Separators(csr_array(whole.weights[:n_features]), whole.bias), order, links))
@@ -51,9 +52,9 @@ class ClassifierChain(TfidfModel):
 
     def _order(self, truth: csr_array) -> NDArray[np.int64]:
         n_labels = int(truth.shape[1])
-        if self.order == "random":
+        if self.ordering.order == "random":
             return np.random.default_rng(self.seed).permutation(n_labels)
-        if self.order == "given":
+        if self.ordering.order == "given":
             return np.arange(n_labels)
         return np.argsort(-np.bincount(truth.indices, minlength=n_labels), kind="stable")
 
@@ -72,6 +73,6 @@ class ClassifierChain(TfidfModel):
         chain = Chain(Separators.from_state(state["separators"]), np.asarray(state["order"]), np.asarray(state["links"]))
         n_labels = len(self.labels)
         whole = chain.separators.shape[1] == n_labels and chain.links.shape == (n_labels, n_labels)
-        if not whole or not np.array_equal(np.sort(chain.order), np.arange(n_labels)):  # compiled code trusts this
-            raise ValueError("its chain is about another number of labels")
+        if not whole or not np.array_equal(np.sort(chain.order), np.arange(n_labels)):  # compiled code does not check this
+            raise ValueError("its chain has a different number of labels")
         return chain

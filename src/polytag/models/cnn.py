@@ -1,4 +1,4 @@
-"""TextCNN: Kim's filters over word embeddings (sgm, 3.4), and the two-layer variant of the BERT paper (4.2)."""
+"""TextCNN: Kim's filters over word embeddings (SGM, 3.4), and the two-layer variant of the BERT paper (4.2)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional
 
-from polytag.models.model import param
-from polytag.models.neural_model import NeuralModel
-from polytag.nn.convolution import Filters, KimFilters, masked
-from polytag.nn.encoders import Encoder
+from polytag.config.groups.encoder_settings import EncoderSettings
+from polytag.config.groups.training_settings import TrainingSettings
+from polytag.config.groups.window_settings import FilterSettings
+from polytag.models.base.neural_model import NeuralModel
+from polytag.models.model import group, param
+from polytag.nn.encoding.convolution import Filters, KimFilters, masked
+from polytag.nn.encoding.encoders import Encoder
 
 
 class KimNetwork(nn.Module):
-    """Filters of several widths, the largest value of each over the text, dropout and a linear layer (Kim 2014)."""
+    """Filters of several widths, max-pooling over the text, dropout and a linear layer (Kim 2014)."""
 
     def __init__(self, encoder: Encoder, n_labels: int, widths: Sequence[int], filters: int, dropout: float) -> None:
-        """Put the filters and the output layer on an encoder."""
+        """Add the filters and the output layer to an encoder."""
         super().__init__()
         self.encoder = encoder
         self.filters = KimFilters(encoder.hidden, filters, widths)
@@ -33,13 +36,14 @@ class KimNetwork(nn.Module):
 
 
 class TwoLayerNetwork(nn.Module):
-    """Two convolutions, each followed by max-pooling, and two linear layers with dropout and batch normalisation between them.
+    """Two convolutions with max-pooling, then two linear layers with dropout and batch normalisation between them.
 
-    The paper leaves the order at the end open; normalised logits would lose the labels' frequencies, so the output comes last.
+    The paper does not state the order of the last layers. The output layer is last, because normalised logits would lose the
+    label frequencies.
     """
 
     def __init__(self, encoder: Encoder, n_labels: int, width: int, filters: int, dropout: float) -> None:
-        """Put the layers on an encoder."""
+        """Add the layers to an encoder."""
         super().__init__()
         self.encoder = encoder
         self.first = Filters(encoder.hidden, filters, width)
@@ -57,7 +61,7 @@ class TwoLayerNetwork(nn.Module):
         inside = mask[:, ::2]
         document = (self.second(features) * inside[:, None]).amax(dim=2)  # (batch, filters)
         document = self.dropout(functional.relu(self.between(document)))
-        if len(document) > 1 or not self.training:  # one document has no variance to normalise by
+        if len(document) > 1 or not self.training:  # the variance of one document is undefined
             document = self.normalise(document)
         logits: Tensor = self.output(document)
         return logits
@@ -65,18 +69,16 @@ class TwoLayerNetwork(nn.Module):
 
 @dataclass
 class Cnn(NeuralModel):
-    """Convolution filters over word embeddings, the largest value of each over the text, and one sigmoid output per label."""
+    """Convolution filters over word embeddings, max-pooling over the text, and one sigmoid output per label."""
 
-    encoder: str = "words"
-    max_length: int = 500
-    encoder_rate: float = 1e-3
-    epochs: int = 12
-    dropout: float = 0.5
-    widths: tuple[int, ...] = param((3, 4, 5), "widths of the filters, in words", minimum=1)
-    filters: int = param(256, "filters of each width", minimum=1)
+    encoding: EncoderSettings = group(EncoderSettings, without=("pooling",), encoder="words", max_length=500)
+    training: TrainingSettings = group(TrainingSettings, encoder_rate=1e-3, epochs=12, dropout=0.5)
+    convolution: FilterSettings = group(FilterSettings)
     convolutions: int = param(1, "1 for Kim's network, 2 for the two-layer one (which uses the first width)", choices=(1, 2))
 
     def _network(self, n_labels: int) -> nn.Module:
         if self.convolutions == 2:
-            return TwoLayerNetwork(self._encoder(), n_labels, self.widths[0], self.filters, self.dropout)
-        return KimNetwork(self._encoder(), n_labels, self.widths, self.filters, self.dropout)
+            return TwoLayerNetwork(
+                self._encoder(), n_labels, self.convolution.widths[0], self.convolution.filters, self.training.dropout
+            )
+        return KimNetwork(self._encoder(), n_labels, self.convolution.widths, self.convolution.filters, self.training.dropout)

@@ -1,4 +1,4 @@
-"""CNN-RNN: convolutions make one vector of the text, and an LSTM generates the labels from it (Chen et al. 2017; sgm, 3.4)."""
+"""CNN-RNN: a CNN encodes the text as one vector, and an LSTM generates the labels from it (Chen et al. 2017; SGM, 3.4)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from polytag.models.model import param
-from polytag.models.sequence_model import SequenceModel
-from polytag.nn.convolution import KimFilters
-from polytag.nn.decoders import Decoder, Memory, State
-from polytag.nn.encoders import Encoder
+from polytag.config.groups.decoder_settings import DecoderSettings
+from polytag.config.groups.encoder_settings import EncoderSettings
+from polytag.config.groups.training_settings import TrainingSettings
+from polytag.config.groups.window_settings import FilterSettings
+from polytag.models.base.sequence_model import SequenceModel
+from polytag.models.model import group, param
+from polytag.nn.decoding.lstm_decoder import Decoder, Memory, State
+from polytag.nn.encoding.convolution import KimFilters
+from polytag.nn.encoding.encoders import Encoder
 
 FED = ("both", "first", "steps")
 
 
 @dataclass(frozen=True)
 class CnnRnnSettings:
-    """How the decoder is built: its CNN, its LSTM, and where the document's vector is fed."""
+    """Settings of the decoder: its CNN, its LSTM, and where the document vector is fed."""
 
     widths: tuple[int, ...]
     filters: int
@@ -33,7 +37,7 @@ class CnnRnnSettings:
 
 
 class _Documents(NamedTuple):
-    """What is kept of the documents, and the weights per label with those of <eos> and <bos> behind them."""
+    """The document vectors, and the weights of the labels followed by those of <eos> and <bos>."""
 
     vector: Tensor  # (batch, 1, widths * filters)
     table: Tensor  # (labels + 2, embedding)
@@ -44,12 +48,12 @@ class _Documents(NamedTuple):
 class CnnRnnDecoder(Decoder):
     """``v = max_i relu(W x_{i:i+h-1} + b)``, ``s_0 = W_s v``, ``s_t = LSTM(s_{t-1}, [e(y_{t-1}); v])``, ``o_t = W_o s_t``.
 
-    Nothing attends to the text: all that the LSTM knows of it is v, which gives its first state (``first``), is fed at every step
-    (``steps``), or both. The first cell is zero.
+    There is no attention: v is the only input from the text. It gives the initial state (``first``), is fed at every step
+    (``steps``), or both. The initial cell state is zero.
     """
 
     def __init__(self, hidden: int, n_labels: int, settings: CnnRnnSettings) -> None:
-        """Take the size of the encoder's states, the number of labels and the settings."""
+        """Build the decoder; ``hidden`` is the size of the encoder's states."""
         super().__init__(n_labels, mask=settings.mask)
         s = self.settings = settings
         self.filters = KimFilters(hidden, s.filters, s.widths)
@@ -57,8 +61,8 @@ class CnnRnnDecoder(Decoder):
         self.special = nn.Parameter(torch.randn(2, s.embedding) * 0.1)  # <eos>, <bos>
         if s.fed != "steps":
             self.init = nn.Linear(self.filters.size, s.layers * s.size)
-        read = s.embedding + (self.filters.size if s.fed != "first" else 0)
-        self.lstm = nn.ModuleList(nn.LSTM(s.size if number else read, s.size, batch_first=True) for number in range(s.layers))
+        inputs = s.embedding + (self.filters.size if s.fed != "first" else 0)
+        self.lstm = nn.ModuleList(nn.LSTM(s.size if number else inputs, s.size, batch_first=True) for number in range(s.layers))
         self.dropout = nn.Dropout(s.dropout)
         self.output = nn.Linear(s.size, n_labels)  # W_o, without the row of <eos>
         self.stop = nn.Linear(s.size, 1)
@@ -77,25 +81,25 @@ class CnnRnnDecoder(Decoder):
         return memory, (*first, *[zero] * s.layers)
 
     def _step(self, previous: Tensor, seen: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
-        x = self._inputs(previous, memory).flatten(0, 1)[:, None]  # (batch * beam, 1, read)
+        x = self._inputs(previous, memory).flatten(0, 1)[:, None]  # (batch * beam, 1, input)
         x, after = self._run(x, [part.flatten(0, 1) for part in state])
         return self._logits(x.view(*previous.shape, -1), memory), tuple(part.view(*previous.shape, -1) for part in after)
 
     def teacher(self, states: Tensor, mask: Tensor, inputs: Tensor) -> Tensor:
-        """As the base says; the LSTM reads all labels in one call, and the output layer comes once."""
+        """See the base class; all steps are one call of the LSTM and of the output layer."""
         memory, state = self._start(states, mask)
         x, _ = self._run(self._inputs(inputs, memory), [part[:, 0] for part in state])
         return self._ruled_out(self._logits(x, memory), self.seen_before(inputs))
 
     def _inputs(self, labels: Tensor, memory: _Documents) -> Tensor:
-        """[e(y); v] (batch, any, read) of labels (batch, any)."""
+        """[e(y); v] (batch, any, input) of labels (batch, any)."""
         embedded: Tensor = self.dropout(functional.embedding(labels, memory.table))
         if self.settings.fed == "first":
             return embedded
         return torch.cat([embedded, memory.vector.expand(-1, labels.shape[1], -1)], dim=2)
 
     def _run(self, x: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """The top layer's states (rows, T, size) for inputs (rows, T, read), and what every layer ends with (rows, size)."""
+        """The top layer's states (rows, T, size) for inputs (rows, T, input), and the final states of all layers (rows, size)."""
         layers, hidden, cells = self.settings.layers, [], []
         for number, layer in enumerate(self.lstm):
             before = state[number][None].contiguous(), state[layers + number][None].contiguous()
@@ -111,29 +115,23 @@ class CnnRnnDecoder(Decoder):
 
 @dataclass
 class CnnRnn(SequenceModel):
-    """Convolution filters make one vector of the text; an LSTM generates the labels from it, frequent ones first."""
+    """A CNN encodes the text as one vector; an LSTM generates the labels from it, frequent ones first."""
 
-    encoder: str = "words"
-    max_length: int = 500
-    encoder_rate: float = 1e-3
-    epochs: int = 12
-    dropout: float = param(0.3, "dropout on the text's vector, the labels and before the output", minimum=0, maximum=0.95)
-    widths: tuple[int, ...] = param((3, 4, 5), "widths of the filters, in words", minimum=1)
-    filters: int = param(256, "filters of each width", minimum=1)
-    decoder_size: int = param(512, "size of the decoder's LSTM", minimum=1)
-    decoder_layers: int = param(1, "layers of the decoder's LSTM", minimum=1, maximum=8)
-    label_embedding: int = param(256, "size of a label's embedding", minimum=1)
-    fed: str = param("both", "the text's vector gives the first state, is fed at every step, or both", choices=FED)
+    encoding: EncoderSettings = group(EncoderSettings, without=("pooling", "window_pooling"), encoder="words", max_length=500)
+    training: TrainingSettings = group(TrainingSettings, encoder_rate=1e-3, epochs=12, dropout=0.3)
+    convolution: FilterSettings = group(FilterSettings)
+    decoder: DecoderSettings = group(DecoderSettings, limits={"decoder_size": (1, None), "decoder_layers": (1, 8)})
+    fed: str = param("both", "use of the document vector: as the first state, as input of every step, or both", choices=FED)
 
     def _decoder(self, encoder: Encoder, n_labels: int) -> Decoder:
         settings = CnnRnnSettings(
-            widths=tuple(self.widths),
-            filters=self.filters,
-            size=self.decoder_size,
-            layers=self.decoder_layers,
-            embedding=self.label_embedding,
+            widths=tuple(self.convolution.widths),
+            filters=self.convolution.filters,
+            size=self.decoder.decoder_size,
+            layers=self.decoder.decoder_layers,
+            embedding=self.decoder.label_embedding,
             fed=self.fed,
-            dropout=self.dropout,
-            mask=self.mask_repeats,
+            dropout=self.training.dropout,
+            mask=self.sequence.mask_repeats,
         )
         return CnnRnnDecoder(encoder.hidden, n_labels, settings)

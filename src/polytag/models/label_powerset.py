@@ -1,4 +1,4 @@
-"""Label powerset (Tsoumakas and Katakis 2007): every label set seen in training is a class of its own."""
+"""Label powerset (Tsoumakas and Katakis 2007): one class per distinct label set of the training data."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from polytag.config.groups.solver_settings import SolverSettings
+from polytag.config.groups.text_settings import TfidfSettings
 from polytag.labels import indicator
-from polytag.linear.kernels import labels_of_sets
+from polytag.linear.block_kernels import labels_of_sets
 from polytag.linear.svm import Problem, Separators, train_separators
-from polytag.models.model import State, param
-from polytag.models.tfidf_model import TfidfModel
+from polytag.models.base.tfidf_model import TfidfModel
+from polytag.models.model import State, group
 from polytag.scores import Scores
 
-_SETS = 50  # label sets per document from which the labels' own scores are read
+_SETS = 50  # best label sets per document from which the label scores are computed
 
 
 @dataclass(frozen=True)
@@ -28,33 +30,28 @@ class Powerset:
     sets: csr_array
 
     def state(self) -> dict[str, Any]:
-        """As arrays."""
+        """The arrays for an artefact."""
         return {"separators": self.separators.state(), "sets": self.sets}
 
 
 @dataclass
 class LabelPowerset(TfidfModel):
-    """One linear separator per label set of the training data; the best set is the answer.
+    """One linear separator per label set of the training data; the best set is predicted.
 
-    A combination that training never had cannot be predicted. The score of a single label is the margin of the best
-    label set that contains it.
+    A label set that does not occur in the training data cannot be predicted. The score of a label is the margin of the best label
+    set that contains it.
     """
 
     rule: ClassVar[str] = "decoded"
 
-    c: list[float] = param(
-        [0.5, 1.0, 2.0], "inverse regularisation strength; several are compared on held-out documents", minimum=1e-6
-    )
-    ngrams: list[int] = param(
-        [1], "longest run of words that is a feature; several are compared on held-out documents", minimum=1, maximum=5
-    )
-    balance: float = 0.0
+    solver: SolverSettings = group(SolverSettings, c=[0.5, 1.0, 2.0], balance=0.0)
+    features: TfidfSettings = group(TfidfSettings, ngrams=[1])
 
     def _train(self, problem: Problem, strengths: Sequence[float], rows: NDArray[Any] | None) -> list[Powerset]:
         used = np.arange(problem.truth.shape[0]) if rows is None else rows
         sets, member = distinct_sets(problem.truth[used])
         counts = np.zeros(problem.truth.shape[0] + 1, dtype=np.int64)
-        counts[used + 1] = 1  # a document outside of the used ones has no class
+        counts[used + 1] = 1  # other documents have no class
         classes = np.empty(problem.truth.shape[0], dtype=np.int32)
         classes[used] = member
         truth = csr_array(
@@ -62,7 +59,9 @@ class LabelPowerset(TfidfModel):
             shape=(len(classes), sets.shape[0]),
         )
         as_classes = Problem(problem.features, truth)
-        return [Powerset(separators, sets) for separators in train_separators(as_classes, strengths, self.solver(), rows=used)]
+        return [
+            Powerset(separators, sets) for separators in train_separators(as_classes, strengths, self.make_solver(), rows=used)
+        ]
 
     def _score(self, trained: Powerset, features: csr_array, names: Sequence[str], k: int | None) -> Scores:
         count = min(_SETS, int(trained.sets.shape[0]))
@@ -78,13 +77,13 @@ class LabelPowerset(TfidfModel):
 
     def _trained_from(self, state: State) -> Powerset:
         powerset = Powerset(Separators.from_state(state["separators"]), state["sets"])
-        if powerset.sets.shape != (powerset.separators.shape[1], len(self.labels)):  # compiled code trusts this
-            raise ValueError("its weights are about another number of label sets")
+        if powerset.sets.shape != (powerset.separators.shape[1], len(self.labels)):  # compiled code does not check this
+            raise ValueError("its weights have a different number of label sets")
         return powerset
 
 
 def distinct_sets(truth: csr_array) -> tuple[csr_array, NDArray[np.int64]]:
-    """The distinct label sets of a corpus, in order of first appearance, and which one each document has."""
+    """The distinct label sets of a corpus in order of first occurrence, and the set of each document."""
     numbers: dict[bytes, int] = {}
     member = np.empty(truth.shape[0], dtype=np.int64)
     rows: list[NDArray[Any]] = []

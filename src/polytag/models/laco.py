@@ -1,4 +1,4 @@
-"""LACO: label correlation by reading a document and all labels together, with two tasks beside it (Zhang et al. 2021)."""
+"""LACO: a document and all labels are encoded together, with two auxiliary tasks on label correlation (Zhang et al. 2021)."""
 
 from __future__ import annotations
 
@@ -7,54 +7,55 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from polytag.config.groups.encoder_settings import WORD_ENCODERS
+from polytag.config.groups.window_settings import WindowSettings
+from polytag.decision.thresholds import common
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
-from polytag.models.joint_model import JointModel
-from polytag.models.model import HeldOut, State, param
-from polytag.models.neural_model import NeuralModel
-from polytag.nn.batch import Batch
-from polytag.nn.continuing import take_over
-from polytag.nn.cooccurrence import TASKS, ConditionTask, PairTask
-from polytag.nn.cross_attention import AGGREGATES, SIMILARITIES, CrossAttention, SharedHead
-from polytag.nn.encoders import Encoder, Transformer
-from polytag.nn.export import export_network
-from polytag.nn.frozen import FrozenEncoder
-from polytag.nn.joint import Joint, LabelPart
-from polytag.nn.nearness import Nearness
-from polytag.nn.pretrained import WORD_ENCODERS
-from polytag.thresholds import common
+from polytag.models.base.joint_model import JointModel
+from polytag.models.base.neural_model import NeuralModel
+from polytag.models.model import HeldOut, State, group, param
+from polytag.nn.encoding.encoders import Encoder, Transformer
+from polytag.nn.encoding.frozen_encoder import FrozenEncoder
+from polytag.nn.export.onnx_export import export_network
+from polytag.nn.labels.cooccurrence import TASKS, ConditionTask, PairTask
+from polytag.nn.labels.cross_attention import AGGREGATES, SIMILARITIES, CrossAttention, SharedHead
+from polytag.nn.labels.label_input import Joint, LabelPart
+from polytag.nn.labels.label_similarity import Nearness
+from polytag.nn.training.batch import Batch
+from polytag.nn.training.warm_start import take_over
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
     from polytag.run import Run
 
 
-_SOME = 256  # documents that tell how near texts and labels are in the mean
-_TRUST = 0.5  # how much the shared head counts beside nearness where a label is scored that it never saw
+_SOME = 256  # documents from which the mean similarity of texts and labels is estimated
+_TRUST = 0.5  # weight of the shared head, relative to the similarity, for labels that it was not trained on
 
 
 class Frame(NamedTuple):
-    """How many tokens stand before and after the words of every text."""
+    """The number of special tokens before and after the words of every text."""
 
     before: int
     after: int
 
 
 class OwnState(nn.Module):
-    """What a label's own state says about it: ``(u + v_l) h_l / sqrt(size)``, u for all labels alike and v_l for one.
+    """The contribution of a label's own state to its logit: ``(u + v_l) h_l / sqrt(size)``; u is shared by all labels.
 
-    Without the division a step could move the logits of all labels at once by more than they differ.
+    Without the division, one step could change the logits of all labels by more than their differences.
     """
 
     def __init__(self, hidden: int, n_labels: int) -> None:
-        """Say nothing at first."""
+        """Initialise with zeros: no contribution."""
         super().__init__()
         self.scale = 1 / math.sqrt(hidden)
         self.all = nn.Parameter(torch.zeros(hidden))
@@ -68,18 +69,18 @@ class OwnState(nn.Module):
 class LacoNetwork(nn.Module):
     """``sigmoid(W_1 c + b_1)`` (eq. 3) of a document vector c.
 
-    With joint embedding the encoder reads document and labels together, else each label has a learned vector. With cross
-    attention c is made of the words' states, each weighted by its fit with the labels; without, c is the state of the first
-    token. Where labels are read in blocks, words and first token have the mean of their states over all blocks (``LabelPart``).
-    Only through these weights do the labels' states tell what the encoder thinks of each label; with ``own`` they do so directly.
-    Labels that were added after training are read in blocks of their own, which change nothing for the others, and the shared
-    head scores them: against the document as the label itself sees it, or its first token where there is no cross attention. With
-    ``near`` it adds to how near text and label are for the encoder as it came. Part of what it learned is about the very labels
-    that it was taught, so for others it counts half: for labels held out of debtags, more ranked as well and decided worse.
+    With joint embedding, document and labels are encoded together; else each label has a learned embedding. With cross attention,
+    c is the sum of the word states, weighted by their compatibility with the labels; else c is the state of the first token. If
+    labels are encoded in blocks, the states of words and first token are averaged over all blocks (``LabelPart``). The labels'
+    states affect the logits through these weights only; with ``own`` also directly.
+    Labels that were added after training are encoded in blocks of their own, so that the others' scores do not change. The shared
+    head scores an added label with its own view of the document, or the first token without cross attention. With ``near``, the
+    cosine of text and label in the frozen encoder is added. The shared head is partly specific to its training labels, so it has
+    half weight for added ones: on labels held out of debtags, full weight ranked equally well and gave worse label sets.
     """
 
     def __init__(self, encoder: Encoder, n_labels: int, labels: LabelPart | None, frame: Frame, dropout: float) -> None:
-        """Put the output layer on an encoder and, with joint embedding, the labels that it reads; the rest is set afterwards."""
+        """Add the output layer and, with joint embedding, the label input to an encoder; other parts are set afterwards."""
         super().__init__()
         self.encoder = encoder
         self.frame = frame
@@ -99,15 +100,15 @@ class LacoNetwork(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Logits (batch, labels), those of added labels last."""
-        joint = self.read(ids, mask)
+        """Logits (batch, labels); those of added labels are last."""
+        joint = self.encode(ids, mask)
         logits = self.share(joint) if self.shared_only else self.classify(joint)
         if self.added is None:
             return logits
         _, labels = self.added(self.encoder, ids, mask)
         return torch.cat([logits, self.share(joint, labels)], dim=1)
 
-    def read(self, ids: Tensor, mask: Tensor) -> Joint:
+    def encode(self, ids: Tensor, mask: Tensor) -> Joint:
         """The states of words and labels."""
         if self.labels is None:
             states = self.encoder(ids, mask)  # (batch, length, hidden)
@@ -122,13 +123,13 @@ class LacoNetwork(nn.Module):
         return Joint(states, inside, states[:, 0], labels, origin)
 
     def classify(self, joint: Joint) -> Tensor:
-        """Logits of the labels that it was trained on (batch, labels)."""
+        """Logits of the training labels (batch, labels)."""
         document = joint.first if self.cross is None else self.cross(joint.words, joint.mask, joint.labels)
         logits: Tensor = self.output(self.dropout(document))
         return logits if self.own is None else logits + self.own(self.dropout(joint.labels))
 
     def share(self, joint: Joint, added: Tensor | None = None) -> Tensor:
-        """Logits of the labels by the shared head, or of added ones, given their states (batch, labels, hidden)."""
+        """Logits of the training labels by the shared head, or of added labels with these states (batch, labels, hidden)."""
         assert self.shared is not None
         labels = joint.labels if added is None else added
         if self.cross is None:
@@ -144,28 +145,56 @@ class LacoNetwork(nn.Module):
 
 @dataclass
 class Laco(JointModel):
-    """Document and labels read together by one encoder, words weighed by the labels, and tasks about labels that come together.
+    """Joint encoding of document and labels, cross attention, and auxiliary tasks on label co-occurrence.
 
-    The loss is ``L_mlc + alpha L_plcp + (1 - alpha) L_clcp`` (eq. 7), of which ``auxiliary`` names those beside the first. With
-    ``shared`` a second head learns along that knows labels by their words only, so that ``add_labels`` needs no training.
+    The loss is ``L_mlc + alpha L_plcp + (1 - alpha) L_clcp`` (eq. 7); ``auxiliary`` selects the auxiliary terms. With ``shared``,
+    a second head is trained that represents labels by their text only, so that ``add_labels`` needs no training.
     """
 
-    joint: bool = param(True, "whether labels are read with the document; else each has a learned vector (w/o JE)")
-    cross: bool = param(True, "whether the labels weigh the words; else the first token's state decides (w/o CA)")
-    window: int = param(10, "neighbouring words whose fit with a label is looked at together", minimum=1)
-    aggregate: str = param("mean", "the document: mean of the words by their weights, or sum (the paper's)", choices=AGGREGATES)
-    own_state: bool = param(False, "whether a label's own state helps to decide about it, beside the document; not in the paper")
-    similarity: str = param("dot", "how a word fits a label: dot product (the paper's), or cosine", choices=SIMILARITIES)
-    auxiliary: str = param("none", "tasks learned beside: pairs of labels (plcp), labels given others (clcp)", choices=TASKS)
-    alpha: float = param(0.5, "weight of plcp; that of clcp is one minus this", minimum=0, maximum=1)
-    gamma: float = param(0.5, "pairs that come together for each that does not, in plcp", minimum=0.05, maximum=20)
-    pairs: int = param(4, "pairs that come together drawn per document, in plcp", minimum=1)
-    known: int = param(1, "true labels of a document that clcp is told", minimum=1)
-    auxiliary_size: int = param(0, "hidden units of the tasks' classifiers; 0: linear, as in the paper", minimum=0)
-    shared: bool = param(False, "whether a head that all labels share learns along, for labels added later")
-    shared_weight: float = param(1.0, "weight of the shared head's loss", minimum=0)
-    shared_size: int = param(256, "hidden units of the shared head", minimum=1)
-    near: bool = param(True, "whether the shared head adds to how near text and label are for the encoder as it came")
+    extendable: ClassVar[bool] = True
+
+    joint: bool = param(True, "whether labels are encoded with the document; else each has a learned vector (w/o JE)", first=True)
+    cross: bool = param(
+        True, "whether labels weight the words by cross attention; else the first token's state decides (w/o CA)", first=True
+    )
+    windows: WindowSettings = group(
+        WindowSettings, limits={"window": (1, None)}, unless={"window": {"cross": (False,)}}, window=10
+    )
+    aggregate: str = param(
+        "mean",
+        "document vector: weighted mean of the words, or sum (the paper's)",
+        choices=AGGREGATES,
+        unless={"cross": (False,)},
+    )
+    own_state: bool = param(
+        False, "whether a label's own state contributes to its logit; not in the paper", unless={"joint": (False,)}
+    )
+    similarity: str = param(
+        "dot",
+        "similarity of word and label: dot product (the paper's), or cosine",
+        choices=SIMILARITIES,
+        unless={"cross": (False,)},
+    )
+    auxiliary: str = param(
+        "none", "auxiliary tasks: pairwise (plcp), conditional (clcp) label co-occurrence, or both", choices=TASKS, first=True
+    )
+    alpha: float = param(
+        0.5, "weight of plcp; that of clcp is 1 - alpha (eq. 7)", minimum=0, maximum=1, unless={"auxiliary": ("none",)}
+    )
+    gamma: float = param(
+        0.5, "positive pairs per negative pair in plcp", minimum=0.05, maximum=20, when={"auxiliary": ("plcp", "both")}
+    )
+    pairs: int = param(4, "positive pairs sampled per document in plcp", minimum=1, when={"auxiliary": ("plcp", "both")})
+    known: int = param(1, "true labels of a document that clcp conditions on", minimum=1, when={"auxiliary": ("clcp", "both")})
+    auxiliary_size: int = param(
+        0, "hidden units of the auxiliary classifiers; 0 = linear, as in the paper", minimum=0, unless={"auxiliary": ("none",)}
+    )
+    shared: bool = param(False, "whether a head shared by all labels is trained too, for labels added later", first=True)
+    shared_weight: float = param(1.0, "weight of the shared head's loss", minimum=0, when={"shared": (True,)})
+    shared_size: int = param(256, "hidden units of the shared head", minimum=1, when={"shared": (True,)})
+    near: bool = param(
+        True, "whether the shared head adds the cosine of text and label in the frozen encoder", when={"shared": (True,)}
+    )
     seen: int = field(init=False, repr=False, default=0)
     threshold: float | None = field(init=False, repr=False, default=None)
 
@@ -176,9 +205,9 @@ class Laco(JointModel):
         known, encoder = self.seen or n_labels, self._encoder()
         part = self._label_part(encoder, 0, known) if self.joint else None
         frame = Frame(len(self.tokens.prefix), len(self.tokens.suffix))
-        network = LacoNetwork(encoder, known, part, frame, self.dropout)
+        network = LacoNetwork(encoder, known, part, frame, self.training.dropout)
         if self.cross:
-            network.cross = CrossAttention(encoder.hidden, self.window, self.aggregate, self.similarity)
+            network.cross = CrossAttention(encoder.hidden, self.windows.window, self.aggregate, self.similarity)
         if self.own_state and self.joint:
             network.own = OwnState(encoder.hidden, known)
         if self.auxiliary in ("plcp", "both"):
@@ -186,9 +215,9 @@ class Laco(JointModel):
         if self.auxiliary in ("clcp", "both"):
             network.condition = ConditionTask(encoder.hidden, self.auxiliary_size, self.known)
         if self.shared:
-            network.shared = SharedHead(encoder.hidden, self.shared_size, self.dropout)
+            network.shared = SharedHead(encoder.hidden, self.shared_size, self.training.dropout)
         if not (self.joint or self.cross or self.shared or self.auxiliary != "none"):
-            network.vectors = None  # without joint embedding and cross attention it is BERT
+            network.vectors = None  # without all of these the network is BERT
         return network
 
     def _start_bias(self, network: nn.Module, counts: NDArray[Any], documents: int) -> None:
@@ -203,32 +232,33 @@ class Laco(JointModel):
 
     def _begin(self, texts: Sequence[str], train: Corpus) -> None:
         super()._begin(texts, train)
-        if not (self.shared and self.near and self.joint) or self.label_text == "new" or self.encoder in WORD_ENCODERS:
+        if not (self.shared and self.near and self.joint) or self.label_text == "new" or self.encoding.encoder in WORD_ENCODERS:
             return
         assert self.tokens is not None and isinstance(self.network, LacoNetwork)
         earlier = self.start.network.near if self.start and isinstance(self.start.network, LacoNetwork) else None
-        near = Nearness(earlier.frozen if earlier else FrozenEncoder.pretrained(self.encoder), self.tokens)
+        near = Nearness(earlier.frozen if earlier else FrozenEncoder.pretrained(self.encoding.encoder), self.tokens)
         near.known = near.texts(self._label_texts(self.labels.names))
         some = np.linspace(0, len(texts) - 1, min(len(texts), _SOME)).astype(int)
         near.mean = float((near.texts([texts[row] for row in some]) @ near.known.T).mean())
         self.network.near = near
 
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
-        """Train; a shared head also gets a threshold of its own, by which labels are decided that are added later."""
+        """Train; with a shared head, also fit its threshold on the validation documents, for labels that are added later."""
         self.seen, self.threshold = 0, None
-        train, valid = train.held_apart(valid, self.seed)
-        held = super().fit(train, valid, run)
+        parts = train.hold_out(valid, self.seed)
+        valid = parts.valid
+        held = super().fit(parts.train, valid, run)
         self.seen = len(self.labels)
         if self.shared and valid is not None and valid.truth.nnz:
             assert isinstance(self.network, LacoNetwork)
             self.network.shared_only = True
             self.threshold = float(common(self.score(valid.texts), valid.truth, self.optimise, 0)[0])
             self.network.shared_only = False
-        return held
+        return None if held is None else held._replace(rows=parts.rows)
 
     def _loss(self, network: nn.Module, batch: Batch) -> Tensor:
         assert isinstance(network, LacoNetwork) and batch.targets is not None
-        joint = network.read(batch.ids, batch.mask)
+        joint = network.encode(batch.ids, batch.mask)
         loss = self._label_loss(network.classify(joint), batch.targets)
         if network.pairs is not None:
             loss = loss + self.alpha * network.pairs(joint.labels, batch.targets)
@@ -240,13 +270,13 @@ class Laco(JointModel):
 
     def _inherit(self, earlier: NeuralModel) -> None:
         assert self.network is not None and earlier.network is not None and isinstance(earlier, Laco)
-        trained = LabelSet(earlier.labels.names[: earlier.seen])  # a label that was added since has no row yet
+        trained = LabelSet(earlier.labels.names[: earlier.seen])  # labels that were added after training have no rows
         take_over(self.network, earlier.network.state_dict(), self.labels, trained)
 
-    # -- labels that training never saw ----------------------------------------------------------------------------
+    # -- labels added after training -------------------------------------------------------------------------------
 
     def extend(self, labels: LabelSet) -> float | None:
-        """Score these labels too, by the shared head; the threshold that was best for it on validation documents."""
+        """Score these labels too, by the shared head; return its threshold, fitted on the validation documents."""
         self.require_fitted()
         if not (self.shared and self.joint and self.label_text != "new"):
             raise ConfigError(
@@ -255,11 +285,11 @@ class Laco(JointModel):
             )
         self.labels = self.labels.union(labels)
         self.exported = None
-        self._read_added()
+        self._set_added()
         return self.threshold
 
-    def _read_added(self) -> None:
-        """Let the network read the labels behind those of training."""
+    def _set_added(self) -> None:
+        """Set the label input of the labels that were added after training."""
         assert isinstance(self.network, LacoNetwork)
         self.network.added = None
         if len(self.labels) > self.seen:
@@ -271,13 +301,13 @@ class Laco(JointModel):
     # -- files -----------------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """What every network has, the number of labels that were trained, and what the shared head needs."""
+        """The state of the network, the number of training labels, and the threshold and encoder of the shared head."""
         near = self.network.near if isinstance(self.network, LacoNetwork) else None
         own = {"seen": self.seen, "threshold": self.threshold, "near": None if near is None else near.state()}
         return {**super().state(), **own}
 
     def export(self, artefact: Path, *, int8: bool = False) -> Path:
-        """Write the network as ONNX; attention there knows no padding, so blocks of labels must all be full."""
+        """Write the network as ONNX; its attention has no mask, so no block of labels may be padded."""
         self.require_fitted()
         network = copy.deepcopy(self.network)
         assert isinstance(network, LacoNetwork)
@@ -289,10 +319,10 @@ class Laco(JointModel):
         return export_network(network, artefact, int8=int8)
 
     def restore(self, state: State) -> None:
-        """Build the network again, labels that were added included."""
+        """Rebuild the network, including labels that were added after training."""
         self.seen, self.threshold = int(state["seen"]), state["threshold"]
         super().restore(state)
         assert isinstance(self.network, LacoNetwork) and self.tokens is not None
         if state.get("near") is not None:
             self.network.near = Nearness.from_state(state["near"], self.tokens)
-        self._read_added()
+        self._set_added()

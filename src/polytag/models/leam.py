@@ -1,4 +1,4 @@
-"""LEAM: words and labels in one space, attention from how well they fit (Wang et al. 2018; laco, 4.3)."""
+"""LEAM: words and labels in one space, with attention from their compatibility (Wang et al. 2018; LACO, 4.3)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from polytag.models.model import param
-from polytag.models.neural_model import NeuralModel
-from polytag.nn.batch import Batch
-from polytag.nn.encoders import Encoder
+from polytag.config.groups.encoder_settings import EncoderSettings
+from polytag.config.groups.training_settings import TrainingSettings
+from polytag.config.groups.window_settings import WindowSettings
+from polytag.models.base.neural_model import NeuralModel
+from polytag.models.model import group, param
+from polytag.nn.encoding.encoders import Encoder
+from polytag.nn.training.batch import Batch
 
 
 class LeamNetwork(nn.Module):
-    """Attention over words from their fit with the labels.
+    """Attention over words from their compatibility with the labels.
 
-    With word states v_l and label embeddings c_k: the fit ``G_kl = cos(c_k, v_l)``; over a window of words
-    ``u_l = relu(G_{l-r:l+r} W_1 + b_1)`` with one weight per place of the window; ``m_l = max_k u_kl``; ``beta = softmax(m)``;
-    the document is ``z = sum_l beta_l v_l``, and its logits are ``W_2 z + b_2``. Places without a word do not take part.
+    With word states v_l and label embeddings c_k, the compatibility is ``G_kl = cos(c_k, v_l)``. Over a window of words,
+    ``u_l = relu(G_{l-r:l+r} W_1 + b_1)`` with one weight per position of the window; ``m_l = max_k u_kl``; ``beta = softmax(m)``.
+    The document vector is ``z = sum_l beta_l v_l``, and the logits are ``W_2 z + b_2``. Padding is masked.
     """
 
     def __init__(self, encoder: Encoder, n_labels: int, window: int, dropout: float) -> None:
-        """Put labels, window and output layer on an encoder; ``window`` is r, the words on either side."""
+        """Add label embeddings, window and output layer to an encoder; ``window`` is r, the words on either side."""
         super().__init__()
         self.encoder = encoder
         self.labels = nn.Parameter(torch.randn(n_labels, encoder.hidden) * 0.1)
@@ -39,7 +42,7 @@ class LeamNetwork(nn.Module):
         return self.classify(torch.einsum("bl,blh->bh", self.attention(states, mask), states))
 
     def attention(self, states: Tensor, mask: Tensor) -> Tensor:
-        """The weight of every word (batch, length)."""
+        """The attention weights of the words (batch, length)."""
         words = functional.normalize(states, dim=2, eps=1e-6)
         fit = functional.normalize(self.labels, dim=1, eps=1e-6) @ words.transpose(1, 2)  # (batch, labels, length)
         fit = fit * mask[:, None].to(fit.dtype)
@@ -56,21 +59,18 @@ class LeamNetwork(nn.Module):
 
 @dataclass
 class Leam(NeuralModel):
-    """Label-word joint embedding: a word counts by how well it, with its neighbours, fits any label.
+    """Label-word joint embedding: words are weighted by the compatibility of their window with the best label.
 
-    A label's own embedding should be classified as that label; ``anchor`` weighs this second loss.
+    A second loss, with weight ``anchor``, trains the classifier to predict each label from its own embedding.
     """
 
-    encoder: str = "words"
-    max_length: int = 500
-    encoder_rate: float = 1e-3
-    epochs: int = 15
-    dropout: float = 0.5
-    window: int = param(5, "words on either side that are looked at together", minimum=0)
+    encoding: EncoderSettings = group(EncoderSettings, without=("pooling",), encoder="words", max_length=500)
+    training: TrainingSettings = group(TrainingSettings, encoder_rate=1e-3, epochs=15, dropout=0.5)
+    windows: WindowSettings = group(WindowSettings)
     anchor: float = param(0.1, "weight of the loss on the labels' own embeddings", minimum=0)
 
     def _network(self, n_labels: int) -> nn.Module:
-        return LeamNetwork(self._encoder(), n_labels, self.window, self.dropout)
+        return LeamNetwork(self._encoder(), n_labels, self.windows.window, self.training.dropout)
 
     def _first_weights(self, network: nn.Module) -> None:
         assert isinstance(network, LeamNetwork)

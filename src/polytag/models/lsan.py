@@ -1,4 +1,4 @@
-"""LSAN: a document seen from every label, by self-attention and by label attention (Xiao et al. 2019; laco, 4.3)."""
+"""LSAN: one document vector per label, from self-attention and label attention (Xiao et al. 2019; LACO, 4.3)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from polytag.models.model import param
-from polytag.models.neural_model import NeuralModel
-from polytag.nn.encoders import BiLSTM, Encoder
+from polytag.config.groups.decoder_settings import AttentionSettings
+from polytag.config.groups.encoder_settings import EncoderSettings, WordSettings
+from polytag.config.groups.training_settings import TrainingSettings
+from polytag.models.base.neural_model import NeuralModel
+from polytag.models.model import group
+from polytag.nn.encoding.encoders import BiLSTM, Encoder
 
 
 class LsanNetwork(nn.Module):
-    """One view of the document per label, fused from two attentions.
+    """One document vector per label, fused from two attentions.
 
-    With states H (length, hidden), for a BiLSTM the two directions joined: self-attention ``A = softmax(W_2 tanh(W_1 H^T))``
-    over the words gives ``M_s = A H``; label attention ``C H^T``, each direction by itself, gives ``M_l``;
-    ``alpha = sigmoid(M_s w_3)`` and ``beta = sigmoid(M_l w_4)``, scaled to sum to one, fuse them; the logit of a label is
-    ``w_6 relu(W_5 m)`` of its fused view m.
-    A bias per label is added to it, since rare labels otherwise start at even odds.
+    H (length, hidden) are the states; for a BiLSTM, both directions are concatenated. Self-attention
+    ``A = softmax(W_2 tanh(W_1 H^T))`` over the words gives ``M_s = A H``. Label attention ``C H^T``, separate for each direction,
+    gives ``M_l``. They are fused with the weights ``alpha = sigmoid(M_s w_3)`` and ``beta = sigmoid(M_l w_4)``, scaled to sum to
+    one. The logit of a label is ``w_6 relu(W_5 m)`` of its fused vector m.
+    A bias per label is added to the logit; otherwise rare labels would start at a probability of one half.
     """
 
     def __init__(self, encoder: Encoder, n_labels: int, attention: int, dense: int, dropout: float) -> None:
-        """Put the attentions on an encoder."""
+        """Add both attentions and the output layers to an encoder."""
         super().__init__()
         self.encoder = encoder
         self.directions = 2 if isinstance(encoder, BiLSTM) else 1
@@ -50,13 +53,13 @@ class LsanNetwork(nn.Module):
         return logits
 
     def self_attention(self, states: Tensor, mask: Tensor) -> Tensor:
-        """Every label's view by what the words say themselves (batch, labels, hidden)."""
+        """The document vector of every label by self-attention (batch, labels, hidden)."""
         weights = self.second(torch.tanh(self.first(states))).transpose(1, 2)  # (batch, labels, length)
         weights = torch.softmax(weights.float().masked_fill(~mask[:, None], float("-inf")), dim=2).to(states.dtype)
         return weights @ states
 
     def label_attention(self, states: Tensor) -> Tensor:
-        """Every label's view by how the words fit its embedding, each direction by itself (batch, labels, hidden)."""
+        """The document vector of every label by label attention, separate for each direction (batch, labels, hidden)."""
         views = []
         for part in states.chunk(self.directions, dim=2):  # (batch, length, hidden / directions)
             views.append((self.labels.to(part.dtype) @ part.transpose(1, 2)) @ part)
@@ -67,17 +70,13 @@ class LsanNetwork(nn.Module):
 class Lsan(NeuralModel):
     """Label-specific attention: self-attention and label attention over the words, fused label by label."""
 
-    encoder: str = "bilstm"
-    max_length: int = 500
-    layers: int = 1
-    encoder_rate: float = 1e-3
-    epochs: int = 12
-    dropout: float = 0.3
-    attention: int = param(200, "size of the self-attention's hidden layer", minimum=1)
-    dense: int = param(256, "size of the layer before the output", minimum=1)
+    encoding: EncoderSettings = group(EncoderSettings, without=("pooling",), encoder="bilstm", max_length=500)
+    words: WordSettings = group(WordSettings, layers=1)
+    training: TrainingSettings = group(TrainingSettings, encoder_rate=1e-3, epochs=12, dropout=0.3)
+    attending: AttentionSettings = group(AttentionSettings, without=("heads",), attention_size=200)
 
     def _network(self, n_labels: int) -> nn.Module:
-        return LsanNetwork(self._encoder(), n_labels, self.attention, self.dense, self.dropout)
+        return LsanNetwork(self._encoder(), n_labels, self.attending.attention_size, self.attending.dense, self.training.dropout)
 
     def _first_weights(self, network: nn.Module) -> None:
         assert isinstance(network, LsanNetwork)

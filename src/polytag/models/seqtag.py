@@ -1,33 +1,36 @@
-"""SeqTag: every label is tagged as true or not, one after the other, by a BiLSTM and a CRF over the labels (laco, 4.3)."""
+"""SeqTag: sequence tagging of the labels as true or false, by a BiLSTM and a CRF over the labels (LACO, 4.3)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from polytag.config.groups.decoder_settings import DecoderSettings
+from polytag.config.groups.loss_settings import LossSettings
 from polytag.errors import ConfigError
-from polytag.models.joint_model import JointModel
-from polytag.models.model import param
-from polytag.models.neural_model import Reading
-from polytag.nn.batch import Batch
-from polytag.nn.crf import Crf
-from polytag.nn.encoders import Encoder, WordEncoder
-from polytag.nn.joint import LabelPart
+from polytag.models.base.joint_model import JointModel
+from polytag.models.base.neural_model import Output
+from polytag.models.model import group
+from polytag.nn.decoding.crf import Crf
+from polytag.nn.encoding.encoders import Encoder, WordEncoder
+from polytag.nn.labels.label_input import LabelPart
+from polytag.nn.training.batch import Batch
 
 
 class SeqtagNetwork(nn.Module):
-    """Emissions for two tags, "not" and "yes", at every label.
+    """Emissions of two tags, false and true, for every label.
 
-    The labels' states from the joint encoder, in the order of the label set, are read in both directions by an LSTM, and a
-    linear layer gives the emissions. Each label's "yes" has a bias of its own, since rare labels otherwise start at even odds.
-    All of it above the encoder is in float32.
+    A BiLSTM processes the labels' states from the joint encoder, in the order of the label set. A linear layer gives the
+    emissions. The true tag of each label has its own bias; otherwise rare labels would start at a probability of one half.
+    Everything after the encoder is computed in float32.
     """
 
     def __init__(self, encoder: Encoder, labels: LabelPart, n_labels: int, size: int, dropout: float) -> None:
-        """Put LSTM, linear layer and CRF on an encoder; ``size`` is that of one direction."""
+        """Add LSTM, linear layer and CRF to an encoder; ``size`` is the size of one direction."""
         super().__init__()
         self.encoder = encoder
         self.labels = labels
@@ -45,50 +48,53 @@ class SeqtagNetwork(nn.Module):
 
     def emissions(self, states: Tensor) -> Tensor:
         """Emissions (batch, labels, 2) from the labels' states (batch, labels, hidden)."""
-        read, _ = self.lstm(self.dropout(states))
-        emissions = self.emit(self.dropout(read))
+        outputs, _ = self.lstm(self.dropout(states))
+        emissions = self.emit(self.dropout(outputs))
         return torch.stack([emissions[..., 0], emissions[..., 1] + self.bias], dim=2)
 
 
 @dataclass
 class Seqtag(JointModel):
-    """Sequential tagging of the labels: their states from the joint encoder, a BiLSTM and a CRF over them.
+    """Sequence tagging of the labels: a BiLSTM and a CRF over their states from the joint encoder.
 
     A label's score is its marginal probability in the CRF; the most likely sequence of tags is the decoded set.
     """
 
-    decoder_size: int = param(128, "size of one direction of the LSTM over the labels", minimum=1)
-    dropout: float = param(0.1, "dropout before and after the LSTM over the labels", minimum=0, maximum=0.95)
-    loss: str = param("likelihood", "that of the tags", choices=("likelihood",))
-    positive_weight: float = param(0.0, "always 0: a sequence of tags is learned as a whole", minimum=0, maximum=0)
-    smoothing: float = param(0.0, "always 0: a sequence of tags is learned as a whole", minimum=0, maximum=0)
+    exportable: ClassVar[bool] = False
+
+    objective: LossSettings = group(LossSettings, without=("loss", "focus", "positive_weight", "smoothing"))
+    decoder: DecoderSettings = group(
+        DecoderSettings, without=("decoder_layers", "label_embedding"), limits={"decoder_size": (1, None)}, decoder_size=128
+    )
 
     def _network(self, n_labels: int) -> nn.Module:
         encoder = self._encoder()
         if isinstance(encoder, WordEncoder):
-            raise ConfigError("with encoder='words' no label knows of the text, and 'seqtag' has nothing to tag by; name another")
-        return SeqtagNetwork(encoder, self._label_part(encoder, 0, n_labels), n_labels, self.decoder_size, self.dropout)
+            raise ConfigError("with encoder='words' the label states do not depend on the text; set another encoder for 'seqtag'")
+        return SeqtagNetwork(
+            encoder, self._label_part(encoder, 0, n_labels), n_labels, self.decoder.decoder_size, self.training.dropout
+        )
 
     def _loss(self, network: nn.Module, batch: Batch) -> Tensor:
         assert isinstance(network, SeqtagNetwork) and batch.targets is not None
         tags = (batch.targets > 0).long()
         return -network.crf.log_likelihood(network(batch.ids, batch.mask), tags).mean() / tags.shape[1]
 
-    def _read(self, network: nn.Module, batch: Batch) -> Reading:
+    def _infer(self, network: nn.Module, batch: Batch) -> Output:
         assert isinstance(network, SeqtagNetwork)
         emissions = network(batch.ids, batch.mask)
         tags = network.crf.decode(emissions)  # (batch, labels)
         numbers = torch.arange(tags.shape[1], device=tags.device, dtype=torch.int32)
         sets = torch.where(tags > 0, numbers, -1)
-        return Reading(network.crf.marginals(emissions)[..., 1], sets, network.crf.log_likelihood(emissions, tags))
+        return Output(network.crf.marginals(emissions)[..., 1], sets, network.crf.log_likelihood(emissions, tags))
 
     def _decoded_width(self) -> int:
         return len(self.labels)
 
     def export(self, artefact: Path, *, int8: bool = False) -> Path:
-        """Refuse: what comes after the network is not a sigmoid."""
+        """Raise: the CRF is not part of the exported network."""
         raise ConfigError("the model 'seqtag' has a CRF above its network and cannot be exported; predict with torch instead")
 
     def use_export(self, artefact: Path) -> bool:
-        """There is none."""
+        """Always False: there is no export."""
         return False

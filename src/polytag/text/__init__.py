@@ -1,1 +1,1 @@
-"""From text to what models read: preparation, words, tf-idf, subword tokens."""
+"""From text to model inputs: preprocessing, words, tf-idf, subword tokens."""

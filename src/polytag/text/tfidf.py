@@ -1,4 +1,4 @@
-"""Tf-idf over words and n-grams: hashed in compiled code, with the vocabulary kept for explanations."""
+"""Tf-idf over words and n-grams: hashed in compiled code, with the vocabulary stored for explanations."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from polytag.config.groups.text_settings import TfidfSettings
 from polytag.errors import DataError
-from polytag.linear.parallel import in_threads, thread_count
-from polytag.text.rows import are_rows, parsed_rows, unit_rows
+from polytag.kernels.threads import in_threads, thread_count
+from polytag.text.feature_rows import are_rows, parsed_rows, unit_rows
 from polytag.text.words import word_hashes
+
+if TYPE_CHECKING:
+    from polytag.run import Run
 
 log = logging.getLogger(__name__)
 _Counts: TypeAlias = tuple[NDArray[np.uint64], NDArray[np.int64]]
-_BATCH, _LEAST = 4_000_000, 400_000  # most characters scanned at once, by all threads together, and least by one of several
+_BATCH, _LEAST = 4_000_000, 400_000  # characters scanned at once: maximum of all threads, minimum of each of several threads
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _fill_table(keys: Any, table: Any, columns: Any) -> None:
-    """Open addressing: put every key into the first free slot from its own."""
+    """Open addressing: insert every key into the first free slot after its hash."""
     mask = np.uint64(len(table) - 1)
     for c in range(len(keys)):
         at = keys[c] & mask
@@ -48,7 +52,7 @@ def _look_up(hashes: Any, table: Any, columns: Any, out: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=True)  # type: ignore[untyped-decorator]
 def _weigh(found: Any, indptr: Any, idf: Any, sublinear: bool, out_indptr: Any, out_indices: Any, out_data: Any) -> int:
-    """Count, weigh and normalise the columns of every document; returns how many entries were written."""
+    """Count, weight and normalise the columns of every document; return the number of entries written."""
     count = 0
     for d in range(len(indptr) - 1):
         row = np.sort(found[indptr[d] : indptr[d + 1]])
@@ -77,7 +81,7 @@ def _weigh(found: Any, indptr: Any, idf: Any, sublinear: bool, out_indptr: Any, 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _distinct(hashes: Any, indptr: Any, out: Any) -> int:
-    """Write every hash once per document that has it; returns how many there are."""
+    """Write the distinct hashes of every document; return their number."""
     count = 0
     for d in range(len(indptr) - 1):
         row = np.sort(hashes[indptr[d] : indptr[d + 1]])
@@ -90,7 +94,7 @@ def _distinct(hashes: Any, indptr: Any, out: Any) -> int:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _merge(keys: Any, counts: Any, more: Any, others: Any, out: Any, sums: Any) -> int:
-    """Put two ascending runs of keys together, adding the counts of those in both; returns how many there are."""
+    """Merge two sorted arrays of keys and sum the counts of equal keys; return the number of keys."""
     p = q = count = 0
     while p < len(keys) or q < len(more):
         mine = q == len(more) or (p < len(keys) and keys[p] <= more[q])
@@ -108,7 +112,7 @@ def _merge(keys: Any, counts: Any, more: Any, others: Any, out: Any, sums: Any) 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _new_columns(found: Any, seen: Any, places: Any) -> int:
-    """Mark the columns that are seen for the first time, and write where; returns how many there are."""
+    """Mark the columns that occur for the first time and write their positions; return their number."""
     count = 0
     for p in range(len(found)):
         if found[p] >= 0 and not seen[found[p]]:
@@ -120,9 +124,9 @@ def _new_columns(found: Any, seen: Any, places: Any) -> int:
 
 @dataclass
 class Tfidf:
-    """Words and n-grams to normalised tf-idf rows: ``tf · (ln((1 + n) / (1 + df)) + 1)``, each row of length one.
+    """Normalised tf-idf rows of words and n-grams: ``tf · (ln((1 + n) / (1 + df)) + 1)``, each row of unit length.
 
-    Texts that are rows of features already, as ``17:0.25 203:1``, keep their weights and are only brought to length one.
+    Texts that are feature vectors already, such as ``17:0.25 203:1``, keep their weights and are only normalised.
     """
 
     ngrams: int = 1
@@ -136,23 +140,28 @@ class Tfidf:
     given: bool = field(init=False, repr=False, default=False)
     _table: tuple[NDArray[np.uint64], NDArray[np.int32]] | None = field(init=False, repr=False, default=None)
 
+    @classmethod
+    def of(cls, settings: TfidfSettings, ngrams: int) -> Tfidf:
+        """From a model's settings, for one of its n-gram lengths."""
+        return cls(ngrams, settings.min_df, settings.max_features, settings.lowercase, settings.sublinear)
+
     def fit(self, texts: Sequence[str]) -> Tfidf:
         """Learn the vocabulary and the document frequencies."""
         self.given = are_rows(texts)
         keys, df = self._document_frequencies(texts)
-        keep = df >= min(self.min_df, max(1, len(texts) // 2))  # a handful of documents keeps its words
+        keep = df >= min(self.min_df, max(1, len(texts) // 2))  # a tiny corpus keeps its words
         keys, df = keys[keep], df[keep]
         if self.max_features and len(keys) > self.max_features:
             best = np.sort(np.argsort(-df, kind="stable")[: self.max_features])
             keys, df = keys[best], df[best]
         if not len(keys):
             raise DataError(
-                "no word occurs often enough in the training texts; lower min_df, or look whether the texts are empty"
+                "no word occurs often enough in the training texts; lower min_df, or check whether the texts are empty"
             )
         self.keys = keys
         self.idf = (np.log((1 + len(texts)) / (1 + df)) + 1).astype(np.float32)
         if self.given:
-            log.info("the texts are rows of features: their weights are taken as they are, each row brought to length one")
+            log.info("the texts are feature vectors: their weights are used without tf-idf, and each row is normalised")
             self.idf = np.ones_like(self.idf)
         self._table = None
         self.terms = self._find_terms(texts)
@@ -160,7 +169,7 @@ class Tfidf:
 
     def transform(self, texts: Sequence[str]) -> csr_array:
         """One normalised sparse row per text."""
-        _ = self._places  # made once, before the threads ask for it
+        _ = self._places  # computed once, before the threads use it
         parts = list(in_threads(self._rows, _batches(texts)))
         indptr = np.zeros(len(texts) + 1, dtype=np.int64)
         np.cumsum(np.concatenate([np.diff(p[0]) for p in parts]) if parts else [], out=indptr[1:])
@@ -180,14 +189,14 @@ class Tfidf:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take back the vocabulary."""
+        """Restore the vocabulary."""
         self.ngrams, self.given = int(state["ngrams"]), bool(state.get("given", False))
         self.keys, self.idf = np.asarray(state["keys"]), np.asarray(state["idf"])
         self.terms = bytes(state["terms"]).decode("utf-8", "surrogatepass").split("\n")
         self._table = None
 
     def _document_frequencies(self, texts: Sequence[str]) -> _Counts:
-        """The hashes of all n-grams, ascending, and how many documents have each."""
+        """The sorted hashes of all n-grams and their document frequencies."""
 
         def counted(batch: Sequence[str]) -> _Counts:
             hashes, indptr = parsed_rows(batch)[:2] if self.given else self._hashes(batch)
@@ -200,12 +209,12 @@ class Tfidf:
         for at in range(0, len(batches), threads):
             for found in in_threads(counted, batches[at : at + threads]):
                 runs.append(found)
-                while len(runs) > 1 and len(runs[-2][0]) < 2 * len(runs[-1][0]):  # so that a key is merged a few times only
+                while len(runs) > 1 and len(runs[-2][0]) < 2 * len(runs[-1][0]):  # so that a key is merged only a few times
                     runs.append(_merged(runs.pop(), runs.pop()))
         return reduce(_merged, reversed(runs))
 
     def _find_terms(self, texts: Sequence[str]) -> list[str]:
-        """The string of every column, read off the first place where it stands."""
+        """The term of every column, taken from its first occurrence."""
         if self.given:
             return [str(key) for key in self.keys.tolist()]
         terms = [""] * len(self.keys)
@@ -216,11 +225,11 @@ class Tfidf:
             first = np.empty(len(self.keys), dtype=np.int64)
             first = first[: _new_columns(found, seen, first)]
             joined = "".join(batch)
-            # the entries of single words; those of longer runs that end at the same place follow each
+            # the entries of single words; each is followed by those of the longer n-grams that end with the same word
             words = np.flatnonzero(np.diff(stops, prepend=-1))
             ending = np.searchsorted(words, first, side="right") - 1
             for column, p, end in zip(found[first].tolist(), first.tolist(), ending.tolist(), strict=True):
-                begin = end - (p - words[end])  # one entry further is one word longer
+                begin = end - (p - words[end])  # each further entry is one word longer
                 term = " ".join(joined[starts[q] : stops[q]] for q in words[begin : end + 1])
                 terms[column] = term.lower() if self.lowercase else term
             if seen.all():
@@ -229,7 +238,7 @@ class Tfidf:
 
     @property
     def _places(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-        """The table of the keys and their columns."""
+        """The hash table of the keys and their columns."""
         if self._table is None:
             size = 1 << int(np.ceil(np.log2(2 * len(self.keys) + 2)))
             table, columns = np.zeros(size, np.uint64), np.full(size, -1, np.int32)
@@ -259,7 +268,7 @@ class Tfidf:
 
 
 def _merged(one: _Counts, other: _Counts) -> _Counts:
-    """The keys of both, and the sums of their counts."""
+    """The union of the keys, and the sums of their counts."""
     size = len(one[0]) + len(other[0])
     keys, counts = np.empty(size, np.uint64), np.empty(size, np.int64)
     found = _merge(*one, *other, keys, counts)
@@ -267,7 +276,7 @@ def _merged(one: _Counts, other: _Counts) -> _Counts:
 
 
 def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cut the texts into runs of bounded length, so many that every thread has one."""
+    """Split the texts into batches of bounded length, at least one per thread."""
     whole = sum(map(len, texts))
     if whole <= _LEAST:
         yield from [texts] if len(texts) else []
@@ -281,3 +290,15 @@ def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
         size += len(text)
     if start < len(texts):
         yield texts[start:]
+
+
+def tfidf_rows(tfidf: Tfidf, texts: Sequence[str], learned: Sequence[str], run: Run) -> csr_array:
+    """The rows of all texts, with the vocabulary of the texts ``learned``; a stage of the run."""
+
+    def make() -> dict[str, Any]:
+        tfidf.fit(learned)
+        return {"tfidf": tfidf.state(), "features": tfidf.transform(texts)}
+
+    state = run.stage("tfidf", make)
+    tfidf.restore(state["tfidf"])
+    return csr_array(state["features"])

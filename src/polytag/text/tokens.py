@@ -1,4 +1,4 @@
-"""Texts to token numbers: words of a vocabulary, or the subwords of a pretrained tokeniser, as flat arrays with offsets."""
+"""Texts to token ids: words of a vocabulary, or the subwords of a pretrained tokeniser, as flat arrays with offsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from polytag.text.words import word_hashes
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_CHUNK = 5_000  # texts encoded at once, which bounds the memory
+_CHUNK = 5_000  # texts tokenised at once, which bounds the memory
 PAD, UNKNOWN = 0, 1  # of a word vocabulary
 SPECIAL = ("<pad>", "<unk>")
 
@@ -25,7 +25,7 @@ Encoded = tuple[NDArray[np.int32], NDArray[np.int64]]
 
 
 class Tokens(Protocol):
-    """What turns texts into numbers; ``prefix`` and ``suffix`` are put around every piece of text an encoder reads."""
+    """A tokeniser; every encoder input starts with ``prefix`` and ends with ``suffix``."""
 
     size: int
     pad: int
@@ -33,21 +33,21 @@ class Tokens(Protocol):
     suffix: tuple[int, ...]
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """The numbers of all texts behind one another, without prefix and suffix, and where each text begins and ends."""
+        """The concatenated ids of all texts, without prefix and suffix, and the offsets of the texts."""
 
     def state(self) -> dict[str, Any]:
         """Everything that ``tokens_from_state`` needs."""
 
 
 class WordTokens:
-    """Words of a vocabulary, most frequent first after ``<pad>`` and ``<unk>``; words are cut as for tf-idf."""
+    """Words of a vocabulary, most frequent first after ``<pad>`` and ``<unk>``; texts are split into words as for tf-idf."""
 
     prefix: tuple[int, ...] = ()
     suffix: tuple[int, ...] = ()
     pad = PAD
 
     def __init__(self, words: Sequence[str], keys: NDArray[np.uint64], lowercase: bool) -> None:
-        """Take the words and their hashes, in the order of their numbers, the first of which is 2."""
+        """Store the words and their hashes in the order of their ids, the first of which is 2."""
         self.words = list(words)
         self.keys = np.asarray(keys)
         self.lowercase = lowercase
@@ -57,7 +57,7 @@ class WordTokens:
 
     @classmethod
     def fit(cls, texts: Sequence[str], limit: int = 0, *, lowercase: bool = True) -> WordTokens:
-        """The most frequent words of the texts, at most ``limit`` of them; 0 for all."""
+        """The most frequent words of the texts, at most ``limit``; 0 for all."""
         counts: dict[int, int] = {}
         spelled: dict[int, str] = {}
         for chunk in _chunks(texts):
@@ -74,7 +74,7 @@ class WordTokens:
         return cls([spelled[key] for key in best], np.array(best, dtype=np.uint64), lowercase)
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """The number of every word; a text without words is one unknown word."""
+        """The id of every word; a text without words is one unknown word."""
         return _joined([self._chunk(chunk) for chunk in _chunks(texts)], UNKNOWN)
 
     def _chunk(self, texts: Sequence[str]) -> Encoded:
@@ -92,21 +92,21 @@ class WordTokens:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> WordTokens:
-        """Take back what ``state`` returned."""
+        """Restore what ``state`` returned."""
         blob = bytes(np.asarray(state["words"])).decode("utf-8", "surrogatepass")
         return cls(blob.split("\n") if blob else [], np.asarray(state["keys"]), bool(state["lowercase"]))
 
 
 class SubwordTokens:
-    """The subwords of a pretrained tokeniser, kept as the JSON text that the ``tokenizers`` library reads."""
+    """The subwords of a pretrained tokeniser, stored in the JSON format of the ``tokenizers`` library."""
 
     def __init__(self, text: str, pad: int = 0) -> None:
-        """Read the JSON; what it says of padding and truncation is left out, for batches do that."""
+        """Parse the JSON; its padding and truncation are disabled, because batches do both."""
         from tokenizers import Tokenizer
 
         try:
             self.tokeniser: Tokenizer = Tokenizer.from_str(text)
-        except Exception as error:  # the library raises nothing more special
+        except Exception as error:  # the library raises no more specific type
             raise ArtefactError(f"the tokeniser cannot be read ({error}); take the folder from its source again") from None
         self.tokeniser.no_padding()
         self.tokeniser.no_truncation()
@@ -120,11 +120,11 @@ class SubwordTokens:
         self.suffix = tuple(framed.ids[last + 1 :])
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """The numbers of the subwords, in parallel; nothing is cut off."""
+        """The ids of the subwords, computed in parallel; texts are not truncated."""
         return _joined([self._chunk(chunk) for chunk in _chunks(texts)], None if self.prefix or self.suffix else self.pad)
 
     def _chunk(self, texts: Sequence[str]) -> Encoded:
-        clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]  # half a surrogate pair is no UTF-8
+        clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]  # a lone surrogate is not valid UTF-8
         found = [piece.ids for piece in self.tokeniser.encode_batch_fast(clean, add_special_tokens=False)]
         offsets = np.zeros(len(found) + 1, dtype=np.int64)
         np.cumsum([len(ids) for ids in found], out=offsets[1:])
@@ -136,17 +136,17 @@ class SubwordTokens:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> SubwordTokens:
-        """Take back what ``state`` returned."""
+        """Restore what ``state`` returned."""
         return cls(bytes(np.asarray(state["tokeniser"])).decode("utf-8"), int(state["pad"]))
 
 
 def tokens_from_state(state: dict[str, Any]) -> WordTokens | SubwordTokens:
-    """The tokens that were saved, of either kind."""
+    """The saved tokeniser, of either kind."""
     return WordTokens.from_state(state) if state["kind"] == "words" else SubwordTokens.from_state(state)
 
 
 def content_key(tokens: Tokens, texts: Sequence[str]) -> str:
-    """A checksum of the tokeniser and the texts, under which their numbers can be kept."""
+    """A checksum of the tokeniser and the texts: the cache key of their ids."""
     digest = hashlib.sha256()
     for name, value in sorted(tokens.state().items()):
         digest.update(name.encode() + (value.tobytes() if isinstance(value, np.ndarray) else json.dumps(value).encode()))
@@ -162,7 +162,7 @@ def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _joined(parts: Sequence[Encoded], filler: int | None) -> Encoded:
-    """All parts behind one another; with a filler, a text without tokens has that one, for a network must read something."""
+    """Concatenate all parts; a text without tokens gets the filler, if there is one, because an input must not be empty."""
     if not parts:
         return np.empty(0, np.int32), np.zeros(1, np.int64)
     ids = np.concatenate([part[0] for part in parts])

@@ -1,7 +1,7 @@
 """Words of many texts at once, as 64-bit hashes: a compiled scan over code points.
 
-A word is a run of letters, digits, marks and underscores; an ideograph or kana stands alone, so that text without spaces is
-still cut into pieces. Two words in a row make a bigram, and so on.
+A word is a sequence of letters, digits, marks and underscores. An ideograph or kana is a word of its own, so that text without
+spaces is split too. Two consecutive words are a bigram, and so on.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from numba import njit
 from numpy.typing import NDArray
 
 SEPARATOR, WORD, ALONE = 0, 1, 2
-_LIMIT = 0x30000  # beyond this plane come only rare ideographs, each a word of its own
+_LIMIT = 0x30000  # code points above are rare ideographs, each a word of its own
 _SEED, _PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)
 _JOIN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @cache
 def _tables(lowercase: bool) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
-    """For every code point below the limit: what it is, and what it is folded to."""
+    """The class of every code point below the limit, and its lower-case form."""
     kinds = np.zeros(_LIMIT, dtype=np.uint8)
     fold = np.arange(_LIMIT, dtype=np.uint32)
     for code in range(_LIMIT):
@@ -40,7 +40,7 @@ def _tables(lowercase: bool) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _mix(h: Any) -> Any:
-    """Spread the bits, so that tables can use the low ones."""
+    """Mix the bits, because hash tables use the low ones."""
     h ^= h >> np.uint64(33)
     h *= np.uint64(0xFF51AFD7ED558CCD)
     h ^= h >> np.uint64(33)
@@ -49,7 +49,7 @@ def _mix(h: Any) -> Any:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _scan(codes: Any, ends: Any, kinds: Any, fold: Any, ngrams: int, hashes: Any, starts: Any, stops: Any, indptr: Any) -> int:
-    """Write the hash and the place of every n-gram of every document; return how many there are."""
+    """Write the hash and the position of every n-gram of every document; return their number."""
     count = 0
     at = 0
     recent_hash = np.zeros(ngrams, dtype=np.uint64)
@@ -94,7 +94,7 @@ def _scan(codes: Any, ends: Any, kinds: Any, fold: Any, ngrams: int, hashes: Any
 def word_hashes(
     texts: Sequence[str], *, ngrams: int, lowercase: bool
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Hashes of all n-grams in order, the documents' boundaries in them, and each one's begin and end in the joined text."""
+    """Hashes of all n-grams in order, the offsets of the documents, and start and end of each n-gram in the joined text."""
     joined = "".join(texts)
     codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)

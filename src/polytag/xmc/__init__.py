@@ -1,1 +1,1 @@
-"""Extreme label sets: an index of the labels (a balanced tree), and linear separators that find a way through it."""
+"""Extreme label sets: an index of the labels (a balanced tree), and linear separators at its nodes."""

@@ -1,7 +1,8 @@
-"""The index: what stands for each label, and the balanced tree that groups labels that are alike (X-BERT, section 3.2)."""
+"""The index: label embeddings, and the balanced tree that groups similar labels (X-BERT, section 3.2)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,18 +11,18 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from polytag.config.groups.tree_settings import TreeSettings
+from polytag.kernels.array_views import unlocked, unlocked_rows
+from polytag.kernels.threads import in_threads
 from polytag.labels import LabelSet
-from polytag.linear.parallel import in_threads
-from polytag.xmc.clusters import Vectors, balanced_order
-from polytag.xmc.views import unlocked, unlocked_rows
+from polytag.xmc.balanced_kmeans import Vectors, balanced_order
 
-INDEXES = ("text", "pifa", "both")
-_LABELS = 2048  # labels whose vectors one thread sums at a time
+_LABELS = 2048  # labels whose embeddings a thread computes at a time
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _at_place(values: Any, n: int) -> Any:
-    """What stands at place n of the sorted values, which change places (Hoare); numpy's own takes ten seconds to compile."""
+    """The n-th smallest value, by Hoare's selection in place; numpy's partition takes ten seconds to compile."""
     low, high = 0, len(values) - 1
     while low < high:
         pivot, i, j = values[(low + high) // 2], low, high
@@ -44,7 +45,7 @@ def _sum_instances(
     indptr: Any, indices: Any, data: Any, by_label: Any, documents: Any, share: Any, first: int, last: int, most: int,
     sums: Any, out_indptr: Any, out_indices: Any, out_data: Any,
 ) -> int:  # fmt: skip
-    """Normalised sums of the rows of labels first..last, cut to the ``most`` largest entries; ``sums`` is zero, and left so."""
+    """Normalised sums of the rows of labels first..last, ``most`` largest entries; ``sums`` is zero on entry and on return."""
     found = np.empty(len(sums), dtype=np.int32)
     end = 0
     for label in range(first, last):
@@ -77,10 +78,9 @@ def _sum_instances(
 
 
 def instance_vectors(features: csr_array, truth: csr_array, most: int = 0) -> csr_array:
-    """PIFA: for every label the normalised sum of its documents' features, at most ``most`` (0 for all) entries each.
+    """PIFA label embeddings: the normalised sum of a label's documents, with at most ``most`` entries (0 for all).
 
-    A document counts one over the square root of the number of its labels, because one with many labels says little about
-    each. Features must not be negative.
+    A document with n labels has weight ``1 / sqrt(n)``, because it says less about each of them. Features must not be negative.
     """
     rows = unlocked_rows(features)
     columns = truth.tocsc()
@@ -89,7 +89,7 @@ def instance_vectors(features: csr_array, truth: csr_array, most: int = 0) -> cs
     n_labels, n_features = int(truth.shape[1]), int(features.shape[1])
     most = most or n_features
     lengths = np.concatenate([[0], np.cumsum(np.diff(rows[0])[documents])])
-    bound = np.minimum(np.diff(lengths[by_label]), most)  # no label can have more entries than this
+    bound = np.minimum(np.diff(lengths[by_label]), most)  # maximum number of entries of each label
 
     def block(first: int) -> tuple[Any, Any, Any]:
         last = min(first + _LABELS, n_labels)
@@ -111,9 +111,9 @@ def label_texts(labels: LabelSet) -> list[str]:
 
 
 def label_vectors(sparse: csr_array | None, dense: NDArray[Any] | None, weight: float = 1.0) -> Vectors:
-    """Vectors to cluster: from instances, from given vectors (made of length ``weight``), or from both side by side."""
+    """The label embeddings to cluster: sparse, dense with norm ``weight``, or both concatenated."""
     if sparse is None and dense is None:
-        raise ValueError("nothing to make vectors of")
+        raise ValueError("neither sparse nor dense label embeddings were given")
     if dense is None:
         assert sparse is not None
         return Vectors(sparse, np.zeros((sparse.shape[0], 0), dtype=np.float32))
@@ -124,9 +124,9 @@ def label_vectors(sparse: csr_array | None, dense: NDArray[Any] | None, weight: 
 
 @dataclass(frozen=True)
 class LabelTree:
-    """A tree over labels: its last ``starts`` say which places each leaf has, and ``order`` which label stands at each place.
+    """A tree over labels: ``order`` lists the labels by leaf, and the last of ``starts`` has the offsets of the leaves in it.
 
-    ``starts[d][p]`` is where the children of node p at depth d begin among the nodes at depth d + 1; depth 0 is the root.
+    ``starts[d][p]`` is the offset of the children of node p at depth d among the nodes at depth d + 1; depth 0 is the root.
     """
 
     order: NDArray[np.int32]
@@ -144,7 +144,7 @@ class LabelTree:
         return np.repeat(np.arange(len(self.starts[depth]) - 1), np.diff(self.starts[depth]))
 
     def levels(self, entries: csr_array) -> list[csr_array]:
-        """Documents × labels as documents × nodes, one for every depth below the root, the last in places of the tree."""
+        """Documents × labels as documents × nodes for every depth below the root; columns of the last follow ``order``."""
         place = np.empty(len(self.order), dtype=np.int32)
         place[self.order] = np.arange(len(self.order), dtype=np.int32)
         found = [_renamed(entries, place, len(place))]
@@ -153,30 +153,30 @@ class LabelTree:
         return found
 
     def by_frequency(self, counts: NDArray[Any]) -> LabelTree:
-        """The same tree with the labels within each leaf in falling order of their counts."""
+        """The same tree with the labels of each leaf sorted by descending count."""
         leaf = self.parents(len(self.starts) - 1)
         order = self.order[np.lexsort((self.order, -counts[self.order], leaf))]
         return LabelTree(order, self.starts)
 
     def state(self) -> dict[str, Any]:
-        """As arrays."""
+        """The arrays for an artefact."""
         return {"order": self.order, "starts": list(self.starts)}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> LabelTree:
-        """From arrays; compiled code trusts that they fit together."""
+        """Rebuild from the arrays; they are checked, because compiled code does not check bounds."""
         order, starts = unlocked(state["order"], np.int32), [unlocked(level, np.int64) for level in state["starts"]]
         counts = [1, *(int(level[-1]) for level in starts)]
         sound = len(starts) > 0
         for level, nodes in zip(starts, counts, strict=False):
             sound = sound and len(level) == nodes + 1 and level[0] == 0 and bool((np.diff(level) >= 0).all())
         if not sound or counts[-1] != len(order) or not np.array_equal(np.sort(order), np.arange(len(order))):
-            raise ValueError("its tree of labels is damaged")
+            raise ValueError("its label tree is damaged")
         return cls(order, starts)
 
 
 def _renamed(entries: csr_array, names: NDArray[np.int32], count: int) -> csr_array:
-    """The same documents with columns renamed, equal ones merged."""
+    """The same documents with renumbered columns; duplicates are merged."""
     moved = csr_array(
         (np.ones(len(entries.indices), np.float32), names[entries.indices], entries.indptr.copy()),
         shape=(entries.shape[0], count),
@@ -187,7 +187,7 @@ def _renamed(entries: csr_array, names: NDArray[np.int32], count: int) -> csr_ar
 
 
 def tree_shape(n_labels: int, branching: int, max_leaf: int) -> list[NDArray[np.int64]]:
-    """Where the children of each node begin, from the root to the parents of the leaves; the root may have twice as many."""
+    """The offsets of each node's children, from the root to the parents of the leaves; the root may have 2 * ``branching``."""
     counts = [-(-n_labels // max_leaf)]
     while counts[0] > 2 * branching:
         counts.insert(0, -(-counts[0] // branching))
@@ -201,19 +201,30 @@ def _even(things: int, parts: int) -> NDArray[np.int64]:
 
 
 def build_tree(vectors: Vectors, branching: int = 64, max_leaf: int = 100, seed: int = 0) -> LabelTree:
-    """A balanced tree of the labels by k-means, ``branching`` children per node and at most ``max_leaf`` labels per leaf."""
+    """A balanced label tree by k-means: ``branching`` children per node, at most ``max_leaf`` labels per leaf."""
     levels = tree_shape(len(vectors), branching, max_leaf)
     order, leaves = balanced_order(vectors, levels, seed)
     return LabelTree(order, [*levels, leaves.astype(np.int64)])
 
 
 def cluster_tree(vectors: Vectors, count: int, seed: int = 0) -> LabelTree:
-    """One level of clusters: a root with ``count`` leaves whose sizes differ by at most one."""
+    """A tree with one level of clusters: a root with ``count`` leaves whose sizes differ by at most one."""
     root = np.array([0, count], dtype=np.int64)
     order, bounds = balanced_order(vectors, [root] if count > 1 else [], seed)
     return LabelTree(order, [root, bounds.astype(np.int64)])
 
 
-def balanced_clusters(vectors: Vectors, count: int, seed: int = 0) -> NDArray[np.int64]:
-    """The cluster of every label: ``count`` clusters whose sizes differ by at most one."""
-    return cluster_tree(vectors, count, seed).leaf_of
+def label_index(
+    settings: TreeSettings,
+    features: csr_array,
+    truth: csr_array,
+    labels: LabelSet,
+    encode: Callable[[list[str]], NDArray[np.float32]],
+) -> Vectors:
+    """The label embeddings to cluster: from the labels' documents (pifa), from their texts by ``encode``, or both."""
+    sparse = dense = None
+    if settings.index != "text":
+        sparse = instance_vectors(features, truth, settings.max_terms)
+    if settings.index != "pifa":
+        dense = encode(label_texts(labels))
+    return label_vectors(sparse, dense)

@@ -1,4 +1,4 @@
-"""Compiled choice of the best children of all nodes that a document has reached."""
+"""Compiled selection of the best children of all nodes in a document's beam."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from polytag.xmc.lanes import LANES, count_from, lanes_from, lowest_bit
+from polytag.kernels.lanes import LANES, count_from, lanes_from, lowest_bit
 
 _NOTHING = np.int32(-(2**31))
 _LOW = np.int64(0xFFFFFFFF)
-_FEW = 256  # keys that are sorted by comparing each with all
+_FEW = 256  # up to this number, keys are sorted by comparing each with all
 
 
 @njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
 def log_score(margin: Any, kind: int) -> Any:
-    """Log of what a margin is worth: -max(0, 1 - margin)^kind for kind 1 to 4, the log of the sigmoid for kind 0."""
+    """The log-probability of a margin: -max(0, 1 - margin)^kind for kind 1 to 4, the log-sigmoid for kind 0."""
     if kind == 0:
         return np.float32(-np.log1p(np.exp(-margin))) if margin > -30 else np.float32(margin)
     gap = np.float32(1.0) - margin
     gap = gap if gap > 0 else np.float32(0.0)
     worth = gap
-    for power in range(2, 5):  # not as often as kind says: so several margins can be taken at once
+    for power in range(2, 5):  # a fixed number of steps, so that the loop over margins is vectorised
         worth *= gap if kind >= power else np.float32(1.0)
     return -worth
 
 
 @njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
 def _swapped(bits: Any) -> Any:
-    """The bits of a float32 as a number that has the order of floats, and the other way round."""
+    """Map the bits of a float32 to an int32 with the same order; the map is its own inverse."""
     return np.int32(bits ^ ((bits >> 31) & 0x7FFFFFFF))
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _to_orders(margins: Any, row: int, width: int, above: Any, kind: int, orders: Any, at: int) -> None:
-    """The scores of the children of a node, as numbers that have their order, from orders[at] on."""
+    """Write the scores of a node's children to ``orders[at:]``, as int32 with the same order."""
     if kind == 0:
         for c in range(width):
             margins[row, c] = above + log_score(margins[row, c], 0)
@@ -49,8 +49,8 @@ def _to_orders(margins: Any, row: int, width: int, above: Any, kind: int, orders
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _limit(orders: Any, size: int, wanted: int) -> Any:
-    """A limit that ``wanted`` orders reach, and few more unless they are equal; all reach it where there are fewer."""
-    low, high = np.int64(_NOTHING) + 1, np.int64(2**31)  # low is always reached by enough, high by too few
+    """A limit that at least ``wanted`` orders reach, and few more except for ties; all reach it if there are fewer."""
+    low, high = np.int64(_NOTHING) + 1, np.int64(2**31)  # invariant: enough orders reach low, too few reach high
     if count_from(orders, size, low) <= wanted:
         return np.int32(low)
     while high - low > 1:
@@ -58,7 +58,7 @@ def _limit(orders: Any, size: int, wanted: int) -> Any:
         count = count_from(orders, size, np.int32(middle))
         if count >= wanted:
             low = middle
-            if count <= wanted + (wanted >> 2) + 4:  # sorting some more is cheaper than counting again
+            if count <= wanted + (wanted >> 2) + 4:  # sorting a few more is cheaper than counting again
                 break
         else:
             high = middle
@@ -67,7 +67,7 @@ def _limit(orders: Any, size: int, wanted: int) -> Any:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _sort(keys: Any, spare: Any) -> None:
-    """Sort keys: a few by counting how many stand before each, which is done for several at once and guesses no branch."""
+    """Sort keys; a few of them by counting the smaller ones of each, which is vectorised and has no branches."""
     if len(keys) > _FEW:
         keys.sort()
         return
@@ -84,7 +84,7 @@ def _sort(keys: Any, spare: Any) -> None:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def choose(nodes: Any, scores: Any, margins: Any, child_starts: Any, kind: int, names: Any, found: Any, values: Any) -> None:
-    """The best children for every document; see ``beam_step``. Margins become scores; what follows a node's own is not read."""
+    """The best children of every document; see ``beam_step``. Margins are replaced by scores; the padding is not used."""
     room = nodes.shape[1] * margins.shape[1]
     orders, keys = np.empty(room, dtype=np.int32), np.empty((2, room), dtype=np.int64)
     for i in range(len(nodes)):
@@ -96,10 +96,10 @@ def _best_children(
     i: int, nodes: Any, scores: Any, margins: Any, child_starts: Any, kind: int, names: Any, orders: Any, keys: Any, found: Any,
     values: Any,
 ) -> None:  # fmt: skip
-    """Fill ``found`` and ``values`` with the best children of all nodes that document i has reached, best first.
+    """Write the best children of all nodes in the beam of document i into ``found`` and ``values``, best first.
 
-    ``orders`` and ``keys`` (2, .) are room for all children of as many nodes. A key holds a score above a name, so that the
-    least key is the best child, and of equal ones the one with the first name.
+    ``orders`` and ``keys`` (2, .) are buffers for all children. A key has the inverted score in its high bits and the name in its
+    low bits. So the smallest key is the best child, and ties are ordered by name.
     """
     beam, wanted, width = nodes.shape[1], len(found), margins.shape[1]
     size = beam * width

@@ -1,0 +1,1 @@
+"""Analyses of corpora, truth and predictions, as plain functions."""

@@ -1,0 +1,49 @@
+"""``polytag train``."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polytag.cli.options import Overrides, Reading, ResumeOption, TrainingInput
+from polytag.cli.resumable import resumable
+
+
+def train(
+    inputs: TrainingInput,
+    overrides: Overrides,
+    reading: Reading,
+    corpus: Annotated[
+        Path | None, typer.Argument(metavar="TRAIN", help="training documents [default: those of the recipe]")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="folder of the run; the artefact is its subfolder model/")] = Path("run"),
+    resume: ResumeOption = False,
+    start: Annotated[
+        Path | None,
+        typer.Option("--from", help="continue training from this finished run, with its settings; neural models only"),
+    ] = None,
+) -> None:
+    """Train a model on labelled documents."""
+    from polytag.classifier import Classifier
+    from polytag.verbs.training import DataPlan, first_process, train_run
+
+    if not first_process():  # only the first process logs
+        logging.getLogger().setLevel(logging.WARNING)
+    options = reading.options()
+    earlier = Classifier.load(start) if start else None
+    recipe = overrides.recipe(inputs.recipe, inputs.model, earlier.recipe if earlier else None)
+    options = earlier.reading(options) if earlier else options
+    plan = DataPlan.of(recipe, corpus, inputs.valid, inputs.labels, options, start)
+    with resumable():
+        classifier = train_run(recipe, plan, out, resume=resume, earlier=earlier)
+    if not first_process():
+        return
+    report = classifier.decision.report
+    if report:
+        error = f", calibration error {report['calibration_error']:.4f}" if "calibration_error" in report else ""
+        typer.echo(f"{report['metric']} {report['fitted']:.4f} on held-out documents ({report['rule']}){error}", err=True)
+    size = f"{classifier.training['documents']:,} documents, {len(classifier.labels):,} labels"
+    typer.echo(f"trained {recipe.model} on {size}: {out}", err=True)

@@ -1,0 +1,49 @@
+"""``polytag tune``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polytag.cli.options import JsonOption, Overrides, Reading, ResumeOption, TrainingInput
+from polytag.cli.resumable import resumable
+
+
+def tune(
+    inputs: TrainingInput,
+    overrides: Overrides,
+    reading: Reading,
+    corpus: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="TRAIN", help="training documents, or a recipe (.toml) that names them [default: those of --recipe]"
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="folder of the search; the best model is its subfolder model/")] = Path(
+        "run"
+    ),
+    ranges: Annotated[list[str] | None, typer.Option("--range", help="search range, as in 'epochs={low=3,high=9}'")] = None,
+    trials: Annotated[int | None, typer.Option("--trials", help="number of trials [default: the recipe's, or 20]", min=1)] = None,
+    resume: ResumeOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Search the ranges of a recipe for the settings with the best metric on held-out documents."""
+    from polytag.cli.tables import as_json, show
+    from polytag.verbs.training import DataPlan
+    from polytag.verbs.tuning import BEST, as_record, trials_table, tune_run, with_search
+
+    path = inputs.recipe
+    if corpus and corpus.suffix == ".toml" and not path:
+        corpus, path = None, corpus
+    recipe = overrides.recipe(path, inputs.model)
+    recipe = with_search(recipe, ranges or [], overrides.settings or [], trials)
+    plan = DataPlan.of(recipe, corpus, inputs.valid, inputs.labels, reading.options())
+    with resumable():
+        finished = tune_run(recipe, plan, out, resume=resume)
+    if json:
+        typer.echo(as_json(as_record(finished, recipe.optimise)))
+    else:
+        show(trials_table(finished, recipe.optimise))
+    typer.echo(f"best recipe: {out / BEST}", err=True)

@@ -1,0 +1,1 @@
+"""Groups of settings: each a small dataclass that several models share."""

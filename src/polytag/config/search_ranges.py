@@ -1,0 +1,91 @@
+"""Search ranges, as a recipe declares them under [tune]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from polytag.errors import ConfigError, suggestion
+
+TRIALS = 20
+Check: TypeAlias = Callable[[Any, str], Any]
+"""Casts a value to the type of an option; the second argument, its location, begins the error message."""
+
+
+class Range(NamedTuple):
+    """The values of one option in a search: the numbers from low to high, or a list of choices."""
+
+    name: str
+    low: float = 0
+    high: float = 0
+    log: bool = False
+    choices: tuple[Any, ...] = ()
+
+
+class Search(NamedTuple):
+    """The number of trials of a search, and its ranges."""
+
+    trials: int = TRIALS
+    ranges: tuple[Range, ...] = ()
+
+
+def read_search(table: Mapping[str, Any], model: str, options: Mapping[str, Check]) -> Search:
+    """The table [tune] of a recipe, checked against the options of its model; ``model`` is its name in errors."""
+    _known(table, ("trials", "ranges"), "[tune]")
+    trials, ranges = table.get("trials", TRIALS), table.get("ranges", {})
+    if type(trials) is not int or trials < 1:
+        raise ConfigError(f"[tune] 'trials' is {trials!r}, but it must be a whole number, at least 1")
+    if not isinstance(ranges, Mapping):
+        raise ConfigError(f"[tune] 'ranges' is {ranges!r}, but it must be a table; write the ranges under [tune.ranges]")
+    for name in ranges:
+        if name not in options:
+            raise ConfigError(f"[tune.ranges] {model} has no option {name!r}; {suggestion(name, list(options))}")
+    # Sorted by name: the draws of a search depend on the order, which a written and re-read table may not keep.
+    return Search(trials, tuple(_range(name, ranges[name], options[name]) for name in sorted(ranges)))
+
+
+def _known(table: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
+    for key in table:
+        if key not in keys:
+            raise ConfigError(f"{where} has no key {key!r}; {suggestion(key, keys)}")
+
+
+def _range(name: str, value: Any, check: Check) -> Range:
+    where = f"[tune.ranges] {name!r}"
+    if isinstance(value, Mapping):
+        return _between(name, value, check, where)
+    if not isinstance(value, list | tuple):
+        raise ConfigError(f"{where} is {value!r}, but it must be a table such as {{low = 1, high = 10}}, or a list of values")
+    value = [list(item) if isinstance(item, tuple) else item for item in value]  # as in TOML and JSON
+    for number, item in enumerate(value):
+        check(item, where)
+        if item in value[:number]:
+            raise ConfigError(f"{where} has {item!r} twice; name every value once")
+    if len(value) < 2:
+        raise ConfigError(f"{where} is {value!r}: nothing to choose from; name two values or more, or set it under [options]")
+    return Range(name, choices=tuple(value))
+
+
+def _between(name: str, table: Mapping[str, Any], check: Check, where: str) -> Range:
+    """A range of numbers; integers if the option accepts only integers."""
+    _known(table, ("low", "high", "log"), where)
+    for key in ("low", "high"):
+        if key not in table:
+            raise ConfigError(f"{where} has no {key!r}; give it as {{low = 1, high = 10}}")
+    low, high = (_number(table[key], check, f"{where}: {key!r}") for key in ("low", "high"))
+    log = table.get("log", False)
+    if not isinstance(log, bool):
+        raise ConfigError(f"{where}: 'log' is {log!r}, but it must be true or false")
+    if low >= high:
+        raise ConfigError(f"{where}: 'low' is {table['low']!r} and 'high' {table['high']!r}; 'low' must be the smaller one")
+    if log and low <= 0:
+        raise ConfigError(f"{where}: 'low' is {table['low']!r}, but with log = true it must be above 0")
+    return Range(name, low, high, log)
+
+
+def _number(value: Any, check: Check, where: str) -> float:
+    found = check(value, where)
+    found = found[0] if isinstance(found, list | tuple) and len(found) == 1 else found  # c = 2 is a list of one
+    if isinstance(found, bool) or not isinstance(found, int | float) or not abs(found) < float("inf"):
+        raise ConfigError(f"{where} is {value!r}, but only numbers have a range; list the values instead, as in [true, false]")
+    return found

@@ -1,0 +1,1 @@
+"""From scores to label sets: calibration, thresholds and decisions."""

@@ -1,0 +1,180 @@
+"""Decision: the rule from scores to label sets, fitted on held-out documents for one metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.decision.thresholds import Evidence, apply, common, evidence, select
+from polytag.errors import ConfigError
+from polytag.kernels.sparse_rows import stack_rows
+from polytag.kernels.threads import in_threads
+from polytag.labels import LabelSet
+from polytag.metrics.of_sets import macro_f1, micro_f1, subset_accuracy
+from polytag.scores import Scores
+
+METRICS: dict[str, Callable[[csr_array, csr_array], float]] = {
+    "micro_f1": micro_f1,
+    "macro_f1": macro_f1,
+    "subset_accuracy": subset_accuracy,
+}
+RULES = ("auto", "threshold", "per_label", "top_k", "decoded")
+_SHRINKAGE = (80.0, 20.0, 5.0)  # pseudo-counts that shrink a label's threshold towards the global one
+_PARTS = 5
+_ENOUGH = 5_000  # decisions wanted in cross-fitting; fewer documents are divided several times
+_MOST_TIMES = 10  # maximum number of divisions
+NOISE = 0.002  # smaller differences of the metric are not significant
+
+
+@dataclass
+class Decision:
+    """The rule that turns scores into label sets.
+
+    ``rule`` is ``threshold`` (one for all labels), ``per_label`` (shrunk towards the global one for rare labels), ``top_k`` or
+    ``decoded`` (the set that the model generates). ``auto`` selects the best one but ``top_k`` by cross-fitting.
+    Every document gets at least ``min_labels``; ``closed`` adds the ancestors of every label.
+    """
+
+    rule: str = "auto"
+    optimise: str = "micro_f1"
+    min_labels: int = 0
+    closed: bool = False
+    k: int = 0
+    thresholds: NDArray[np.float32] = field(default_factory=lambda: np.zeros(1, dtype=np.float32))
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the names of rule and metric."""
+        if self.rule not in RULES:
+            raise ConfigError(f"there is no decision rule {self.rule!r}; known: {', '.join(RULES)}")
+        if self.optimise not in METRICS:
+            raise ConfigError(f"cannot optimise {self.optimise!r}; known: {', '.join(METRICS)}")
+
+    def decide(self, scores: Scores, labels: LabelSet) -> csr_array:
+        """The predicted labels of every document, as a sparse matrix of ones."""
+        if self.rule == "decoded" and scores.decoded is not None:
+            predicted = self._filled(scores, scores.decoded)
+        elif self.rule == "top_k":
+            predicted = apply(scores, np.full(1, np.inf, dtype=np.float32), max(self.k, self.min_labels))
+        elif self.rule == "auto":  # not fitted
+            even = np.full(1, 0.5 if scores.kind == "probability" else 0.0, dtype=np.float32)
+            predicted = apply(scores, even, self.min_labels)
+        else:
+            predicted = apply(scores, self.thresholds, self.min_labels)
+        return labels.close(predicted) if self.closed else predicted
+
+    def _filled(self, scores: Scores, decoded: csr_array) -> csr_array:
+        """The decoded sets; the best labels are added to a set with fewer than ``min_labels``."""
+        short = np.diff(decoded.indptr) < self.min_labels
+        if not short.any():
+            return decoded
+        best = apply(scores, np.full(1, np.inf, dtype=np.float32), self.min_labels)
+        filled = csr_array(decoded + best.multiply(short[:, None]))
+        filled.sort_indices()
+        filled.data = np.ones_like(filled.data)
+        return filled
+
+    def fit(self, scores: Scores, truth: csr_array, labels: LabelSet) -> Decision:
+        """Choose the rule and its thresholds on scores of held-out documents."""
+        candidates = self._candidates(scores)
+        tried = self._cross_fitted(candidates, scores, truth, labels) if len(candidates) > 1 else {}
+        best = self._preferred(candidates, tried)
+        self._set(best, scores, truth, None)
+        value = METRICS[self.optimise](truth, self.decide(scores, labels))
+        crossed = {name: values[0] for name, values in tried.items()}
+        self.report = {"rule": best, "metric": self.optimise, "fitted": value, "cross_fitted": crossed}
+        return self
+
+    def extend(self, known: int, new: int, threshold: float | None) -> None:
+        """Add ``new`` labels with this threshold, or with the median threshold of the known labels."""
+        if self.rule not in ("threshold", "per_label"):
+            return
+        value = float(np.median(self.thresholds)) if threshold is None else threshold
+        own = np.broadcast_to(self.thresholds, (known,))
+        self.thresholds = np.concatenate([own, np.full(new, value, dtype=np.float32)])
+        self.rule = "per_label"
+
+    def _preferred(self, candidates: list[str], tried: dict[str, tuple[float, float]]) -> str:
+        """The best rule; of those within the noise, the one with the highest macro-F1."""
+        if not tried:
+            return candidates[0]
+        bar = max(values[0] for values in tried.values()) - NOISE
+        close = [name for name in candidates if tried[name][0] >= bar]
+        return max(close, key=lambda name: tried[name][1])  # a tie goes to the first, simplest rule
+
+    def _candidates(self, scores: Scores) -> list[str]:
+        """Names of the rules to compare, simplest first: ``threshold``, ``per_label:20``, ``top_k``, ``decoded``."""
+        per_label = [f"per_label:{s:g}" for s in _SHRINKAGE]
+        if self.rule == "per_label":
+            return per_label
+        if self.rule == "auto":
+            return ["threshold", *per_label, *(["decoded"] if scores.decoded is not None else [])]
+        return [self.rule]
+
+    def _set(self, name: str, scores: Scores, truth: csr_array, found: Evidence | None) -> None:
+        """Set a rule, with thresholds from these scores or from the evidence found in them."""
+        rule, _, pseudo = name.partition(":")
+        self.rule = rule
+        if rule == "threshold":
+            self.thresholds = found.common if found else common(scores, truth, self.optimise, self.min_labels)
+        elif rule == "per_label":
+            found = found or evidence(scores, truth, self.optimise, self.min_labels)
+            self.thresholds = found.limits(float(pseudo))
+        elif rule == "top_k" and not self.k:
+            self.k = max(1, round(truth.nnz / max(1, truth.shape[0])))
+
+    def _cross_fitted(
+        self, names: list[str], scores: Scores, truth: csr_array, labels: LabelSet
+    ) -> dict[str, tuple[float, float]]:
+        """The metric and the macro-F1 of each rule, each fifth of the documents decided with thresholds from the others.
+
+        With few documents the values are means over several divisions into fifths.
+        """
+        n = len(scores)
+        times = max(1, min(_MOST_TIMES, _ENOUGH // max(1, n)))
+        divisions = [np.arange(n) % _PARTS, *(np.random.default_rng(time).permutation(n) % _PARTS for time in range(1, times))]
+
+        def decided_part(piece: tuple[int, int]) -> tuple[csr_array, list[csr_array]]:
+            held = divisions[piece[0]] == piece[1]
+            seen, hidden = select(scores, ~held), select(scores, held)
+            found = evidence(seen, truth[~held], self.optimise, self.min_labels)
+            sets = []
+            for name in names:
+                trial = Decision(optimise=self.optimise, min_labels=self.min_labels, closed=self.closed, k=self.k)
+                trial._set(name, seen, truth[~held], found)
+                sets.append(trial.decide(hidden, labels))
+            return truth[held], sets
+
+        pieces = [(time, part) for time in range(times) for part in range(min(_PARTS, n))]
+        results = list(in_threads(decided_part, pieces))
+        values: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+        for time in range(times):
+            mine = [result for piece, result in zip(pieces, results, strict=True) if piece[0] == time]
+            whole = stack_rows([known for known, _ in mine])
+            for number, name in enumerate(names):
+                sets = stack_rows([sets[number] for _, sets in mine])
+                values[name].append((METRICS[self.optimise](whole, sets), macro_f1(whole, sets)))
+        return {
+            name: (float(np.mean([v[0] for v in found])), float(np.mean([v[1] for v in found]))) for name, found in values.items()
+        }
+
+    def state(self) -> dict[str, Any]:
+        """The settings and the thresholds."""
+        keep = ("rule", "optimise", "min_labels", "closed", "k", "thresholds", "report")
+        return {name: getattr(self, name) for name in keep}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Decision:
+        """Restore what ``state`` returned."""
+        return cls(**{**state, "thresholds": np.asarray(state["thresholds"])})
+
+
+def reached(scores: Scores, truth: csr_array, labels: LabelSet, metric: str, least: int) -> float:
+    """The metric of held-out scores with one threshold for all labels, or of decoded sets if there are any."""
+    rule = "decoded" if scores.decoded is not None else "threshold"
+    return float(Decision(rule, metric, min_labels=least).fit(scores, truth, labels).report["fitted"])

@@ -1,0 +1,1 @@
+"""Compiled code and thread pools that several packages use."""

@@ -1,0 +1,40 @@
+"""Sparse rows with sorted indices: alignment of two matrices, lookup of labels, stacking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+
+def places_of(entries: csr_array, matrix: csr_array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """For every entry of one matrix, its index among another's entries and whether it exists there; the shapes are equal."""
+    from polytag.kernels.row_merge import merge_rows  # numba is slow to import
+
+    at, known = np.zeros(len(entries.indices), dtype=np.int64), np.zeros(len(entries.indices), dtype=np.bool_)
+    merge_rows(entries.indptr, entries.indices, matrix.indptr, matrix.indices, at, known)
+    return at, known
+
+
+def contains(matrix: csr_array, labels: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Whether each row of the matrix has an entry for these labels (rows, any), in any order; False for -1."""
+    n, n_labels = matrix.shape
+    known = np.repeat(np.arange(n, dtype=np.int64) * n_labels, np.diff(matrix.indptr)) + matrix.indices
+    if not len(known):
+        return np.zeros(labels.shape, dtype=np.bool_)
+    asked = np.arange(n, dtype=np.int64)[:, None] * n_labels + labels
+    place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+    return np.asarray((known[place] == asked) & (labels >= 0))
+
+
+def stack_rows(matrices: Sequence[csr_array]) -> csr_array:
+    """Stack the rows of several matrices; explicit zeros are kept."""
+    data = np.concatenate([m.data for m in matrices])
+    indices = np.concatenate([m.indices for m in matrices])
+    counts: NDArray[Any] = np.concatenate([np.diff(m.indptr) for m in matrices])
+    indptr = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=indptr[1:])
+    return csr_array((data, indices, indptr), shape=(len(counts), matrices[0].shape[1]))

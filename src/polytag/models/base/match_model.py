@@ -1,0 +1,350 @@
+"""The base class of xbert and xttention: a label index, a network as the matcher, separators that rank within clusters."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.config.groups.encoder_settings import WORD_ENCODERS, EncoderSettings, WordSettings
+from polytag.config.groups.loss_settings import LossSettings
+from polytag.config.groups.search_settings import SearchSettings
+from polytag.config.groups.solver_settings import HoldOutSettings, SolverSettings
+from polytag.config.groups.text_settings import TextSettings, TfidfSettings
+from polytag.config.groups.training_settings import ComputeSettings, TrainingSettings
+from polytag.config.groups.tree_settings import RankSettings, TreeSettings
+from polytag.decision.candidate_curve import STRAIGHT, curved, curved_rows, fit_curve
+from polytag.errors import ConfigError
+from polytag.labels import LabelSet
+from polytag.linear.svm import Problem
+from polytag.models.base.cluster_matcher import ClusterMatcher, match_encoding
+from polytag.models.base.match_quality import precision_by_power
+from polytag.models.model import Encoded, HeldOut, Model, State, group, model_name, param
+from polytag.nn.encoding.encoders import Encoder
+from polytag.nn.encoding.frozen_encoder import FrozenEncoder
+from polytag.scores import Scores
+from polytag.text.preprocess import prepare
+from polytag.text.tfidf import Tfidf, tfidf_rows
+from polytag.xmc.estimate import Level, announce, estimate, limit_of
+from polytag.xmc.index import LabelTree, cluster_tree, label_index
+from polytag.xmc.joined_features import joined_rows
+from polytag.xmc.match import Matched, MatchNetwork, apply_power, best_clusters, text_vectors
+from polytag.xmc.rank import Chunks, TreeRanker
+from polytag.xmc.tree_training import Ranking, TreeTraining, tree_weights
+
+if TYPE_CHECKING:
+    from polytag.corpus import Corpus
+    from polytag.run import Run
+
+_CELLS = 8_000_000  # documents x clusters that are scored at once
+
+
+@dataclass
+class MatchModel(Model):
+    """Clusters of labels; a network matches the clusters of a document, linear separators rank the labels in them.
+
+    P(label | x) = P(cluster | x)^power P(label | x, cluster). With a power of 1 this is X-BERT's equation 1, as every label is in
+    one cluster. A power below 1 corrects an overconfident network. It applies to clusters within the beam only, because the
+    separators were trained on no other documents. A subclass builds the network; its outputs are the clusters.
+    """
+
+    exportable: ClassVar[bool] = True
+
+    tree: TreeSettings = group(TreeSettings, without=("trees", "branching", "max_leaf"), label_encoder="")
+    search: SearchSettings = group(SearchSettings, without=("length_penalty",))
+    ranking: RankSettings = group(RankSettings, negatives="matcher")
+    power: float = param(0.0, "exponent of P(cluster | x) in equation 1; 0 = chosen on held-out documents", minimum=0)
+    solver: SolverSettings = group(SolverSettings, one=("c",), c=[0.3], balance=0.1, prune=0.03)
+    held_out: HoldOutSettings = group(HoldOutSettings, without=("folds", "holdout"))
+    texts: TextSettings = group(TextSettings)
+    features: TfidfSettings = group(TfidfSettings, one=("ngrams",), ngrams=[1], max_features=500_000)
+    encoding: EncoderSettings = match_encoding()
+    words: WordSettings = group(WordSettings)
+    training: TrainingSettings = group(TrainingSettings)
+    objective: LossSettings = group(LossSettings)
+    compute: ComputeSettings = group(ComputeSettings)
+    matcher: ClusterMatcher = field(init=False, repr=False, default_factory=ClusterMatcher)
+    tfidf: Tfidf = field(init=False, repr=False, default_factory=Tfidf)
+    ranker: TreeRanker | None = field(init=False, repr=False, default=None)
+    curve: list[float] = field(init=False, repr=False, default_factory=lambda: list(STRAIGHT))
+    exponent: float = field(init=False, repr=False, default=1.0)
+    centre: NDArray[np.float32] | None = field(init=False, repr=False, default=None)
+    frozen: FrozenEncoder | None = field(init=False, repr=False, default=None)
+
+    @abstractmethod
+    def _match_network(self, encoder: Encoder, n_clusters: int) -> MatchNetwork:
+        """Build the network on an encoder."""
+
+    @abstractmethod
+    def _width(self) -> int:
+        """The size of the network's document vector, before the network is built."""
+
+    # -- training --------------------------------------------------------------------------------------------------
+
+    def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
+        """Index, match, rank: each a stage of the run. Without validation documents, a tenth of the documents is held out."""
+        self.labels = train.labels
+        parts = train.hold_out(valid, self.seed)
+        train, valid = parts.train, parts.valid
+        corpus = train if valid is None else train.concat(valid)
+        self.matcher = self._new_matcher()
+        words = self._words(corpus, len(train), run)
+        learned = csr_array(words[: len(train)])
+        self.frozen = FrozenEncoder.pretrained(self.encoding.encoder) if self._joins() == "frozen" else None
+        self._estimate(words, corpus.truth, 2 if self.held_out.refit and valid is not None else 1, run)
+        tree = LabelTree.from_state(run.stage("index", partial(self._index, learned, train.truth)))
+        tree = tree.by_frequency(np.bincount(train.truth.indices, minlength=len(self.labels)))
+        self._fit_matcher(tree, corpus, len(train), run)
+        found = self._candidates(corpus.texts, run)
+        self.centre = None if found.vectors is None else found.vectors[: len(train)].mean(axis=0)
+        held, self.curve, self.exponent = None, list(STRAIGHT), self.power or 1.0
+        if valid is not None:
+            part = self._joined(learned, found.rows(0, len(train)).vectors)
+            self.ranker = self._ranker(Problem(part, train.truth), tree, found.rows(0, len(train)), run, "held-ranker")
+            hidden = found.rows(len(train), len(corpus))
+            rows = self._joined(csr_array(words[len(train) :]), hidden.vectors)
+            held = HeldOut(valid.truth, self._held(rows, hidden, valid.truth, run), parts.rows)
+        if valid is None or self.held_out.refit:
+            self.ranker = self._ranker(Problem(self._joined(words, found.vectors), corpus.truth), tree, found, run, "ranker")
+        return held
+
+    def _new_matcher(self) -> ClusterMatcher:
+        """The untrained matcher, with its share of the settings."""
+        matcher = ClusterMatcher(
+            self.seed, self.optimise, self.texts, self.encoding, self.words, self.training, self.objective, self.compute
+        )
+        matcher.make = self._match_network
+        matcher.with_vector = self._joins() == "network"
+        return matcher
+
+    def _words(self, corpus: Corpus, learned: int, run: Run) -> csr_array:
+        """The tf-idf rows of all documents; the vocabulary comes from the training documents of the separators."""
+        texts = prepare(corpus.texts, self.texts.preprocess, self.texts.max_words)
+        self.tfidf = Tfidf.of(self.features, self.features.ngrams[0])
+        return tfidf_rows(self.tfidf, texts, texts if self.held_out.refit else texts[:learned], run)
+
+    def _estimate(self, words: csr_array, truth: csr_array, times: int, run: Run) -> None:
+        """Log the estimated cost of training the separators ``times`` times, and raise if memory is too small."""
+        count = self._count()
+        dense = self.frozen.size if self.frozen is not None else self._width() if self._joins() == "network" else 0
+        needed = estimate(
+            words, truth, [Level(count, -(-len(self.labels) // count))], max_terms=self.tree.max_terms, trees=1,
+            prune=self.solver.prune, matcher=self.searched() if self.ranking.negatives == "matcher" else 0,
+            half=self.ranking.half, dense=dense, times=times,
+        )  # fmt: skip
+        announce(needed, limit_of(self.ranking.memory), run, "in addition to the network, training")
+
+    def _count(self) -> int:
+        """The number of clusters."""
+        return len(self.matcher.labels) or self.tree.cluster_count(len(self.labels))
+
+    def searched(self) -> int:
+        """The number of clusters of a document whose labels are ranked."""
+        return self.search.cluster_beam(len(self.labels), self._count())
+
+    def _index(self, features: csr_array, truth: csr_array) -> State:
+        """Clusters of similar labels (3.2)."""
+        encoder = self.tree.label_encoder or self.encoding.encoder
+        compute = self.compute.device, self.compute.precision
+        encode = partial(text_vectors, encoder, vectors=self.words.vectors, seed=self.seed, compute=compute)
+        return cluster_tree(label_index(self.tree, features, truth, self.labels, encode), self._count(), self.seed).state()
+
+    def _fit_matcher(self, tree: LabelTree, corpus: Corpus, learned: int, run: Run) -> None:
+        """Train the network; the true clusters of a document are those of its labels (3.3)."""
+        truth = tree.levels(corpus.truth)[0]
+        clusters = _cluster_set(int(truth.shape[1]))
+        self.matcher.beam = self.search.cluster_beam(len(self.labels), len(clusters))
+        rows = np.arange(len(corpus))
+        train = replace(corpus.subset(rows[:learned]), labels=clusters, truth=csr_array(truth[:learned]))
+        valid = None
+        if learned < len(corpus):
+            valid = replace(corpus.subset(rows[learned:]), labels=clusters, truth=csr_array(truth[learned:]))
+        self.matcher.fit(train, valid, run)
+
+    def _candidates(self, texts: Sequence[str], run: Run) -> Matched:
+        """The clusters that the trained network matches for all documents of training."""
+        prepared = prepare(texts, self.texts.preprocess, self.texts.max_words)
+
+        def make() -> State:
+            n, beam = len(prepared), self.searched()
+            clusters, logs = np.empty((n, beam), dtype=np.int32), np.empty((n, beam), dtype=np.float32)
+            vectors = self._no_vectors(n)
+            for rows, found, documents in self.matcher.match(prepared, self.frozen, run):
+                clusters[rows], logs[rows] = best_clusters(found, beam)
+                if vectors is not None:
+                    vectors[rows] = documents
+            return {"clusters": clusters, "logs": logs, "vectors": vectors}
+
+        state = run.stage("candidates", make)
+        vectors = None if state["vectors"] is None else np.asarray(state["vectors"])
+        return Matched(np.asarray(state["clusters"]), np.asarray(state["logs"]), vectors)
+
+    def _ranker(self, problem: Problem, tree: LabelTree, found: Matched, run: Run, stage: str) -> TreeRanker:
+        """Train the separators of the labels within their clusters (3.4)."""
+        settings = Ranking.of(self.solver, self.ranking, self.search.beam, self.seed)
+        training = TreeTraining(problem, tree, settings, tree_weights(problem, self.solver, self.ranking))
+        reached = np.array(found.clusters) if self.ranking.negatives == "matcher" else None
+        chunks = Chunks.from_state(run.stage(stage, lambda: training.leaves(reached).state()))
+        return TreeRanker(tree, [Chunks.none(self._count()), chunks], int(problem.features.shape[1]))
+
+    def _held(self, rows: csr_array, found: Matched, truth: csr_array, run: Run) -> Scores:
+        """Fit the power and the calibration curve on held-out documents, and return their scores."""
+        names, ranker = self.labels.names, self.ranker
+        assert ranker is not None
+        leaves, logs = np.array(found.clusters), np.array(found.logs)
+
+        def ranked(power: float) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+            return ranker.best_below(rows, leaves, logs * np.float32(power), self.scored_labels(), self.ranking.worth)
+
+        if not self.power:
+            reached = precision_by_power(ranked, truth, names)
+            self.exponent = max(reached, key=lambda power: reached[power])
+            run.log("power", {"powers": list(reached), "precision": list(reached.values()), "chosen": self.exponent})
+        labels, values = ranked(self.exponent)
+        self.curve = fit_curve(labels, values, truth, names)
+        return curved(labels, values, self.curve, names)
+
+    def start_from(self, other: Self) -> NoReturn:
+        """Raise: new labels would need new clusters."""
+        raise ConfigError(f"{model_name(self)!r} cannot continue an earlier run, which has different clusters; train it again")
+
+    # -- document vectors ------------------------------------------------------------------------------------------
+
+    def _joins(self) -> str:
+        """The vectors to join; an encoder over words is not pretrained and has no frozen vectors."""
+        return "none" if self.ranking.join == "frozen" and self.encoding.encoder in WORD_ENCODERS else self.ranking.join
+
+    def _vector_size(self) -> int:
+        """The size of the joined document vectors; 0 if there are none."""
+        if self.frozen is not None:
+            return self.frozen.size
+        return self.matcher.vector_size if self._joins() == "network" else 0
+
+    def _no_vectors(self, n: int) -> NDArray[np.float32] | None:
+        """A buffer for document vectors, if they are needed."""
+        size = self._vector_size()
+        return np.empty((n, size), dtype=np.float32) if size else None
+
+    def _joined(self, words: csr_array, vectors: NDArray[np.float32] | None) -> csr_array:
+        """The features for ranking: tf-idf, then the centred document vector."""
+        if vectors is None:
+            return words
+        assert self.centre is not None
+        return joined_rows(words, vectors, self.centre, self.ranking.join_weight)
+
+    # -- scoring ---------------------------------------------------------------------------------------------------
+
+    def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
+        """Probabilities of the best labels in the matched clusters, at most ``candidates``."""
+        self.require_fitted()
+        size = max(1, _CELLS // self._count())
+        return Scores.stack([self.encode(texts[at : at + size]).best(k) for at in range(0, max(1, len(texts)), size)])
+
+    def encode(self, texts: Sequence[str]) -> EncodedMatch:
+        """Encode texts by the network and tf-idf."""
+        self.require_fitted()
+        prepared = prepare(texts, self.texts.preprocess, self.texts.max_words)
+        logs = np.empty((len(prepared), self._count()), dtype=np.float32)
+        vectors = self._no_vectors(len(prepared))
+        for rows, found, documents in self.matcher.match(prepared, self.frozen):
+            logs[rows] = apply_power(found, self.exponent, self.searched())
+            if vectors is not None:
+                vectors[rows] = documents
+        return EncodedMatch(self, texts, logs, self._joined(self.tfidf.transform(prepared), vectors))
+
+    def matched(self, texts: Sequence[str], truth: csr_array) -> tuple[Scores, csr_array]:
+        """Scores of the matched clusters, and the clusters of the true labels."""
+        size = max(1, _CELLS // self._count())
+        names, parts = self.matcher.labels.names, []
+        for at in range(0, max(1, len(texts)), size):
+            logs = self.encode(texts[at : at + size]).logs
+            parts.append(Scores.candidates(*best_clusters(logs, self.searched()), names, "margin"))
+        assert self.ranker is not None
+        return Scores.stack(parts), self.ranker.tree.levels(truth)[0]
+
+    def scored_labels(self) -> int:
+        """The number of candidates."""
+        return min(self.search.candidates, len(self.labels))
+
+    def kept_per_text(self) -> int:
+        """The scores of all clusters and of the candidates."""
+        return self._count() + self.scored_labels()
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def export(self, artefact: Path, *, int8: bool = False) -> Path:
+        """Write the network as ONNX into the artefact that this model was loaded from; return the folder."""
+        self.require_fitted()
+        return self.matcher.export(artefact, int8=int8)
+
+    def use_export(self, artefact: Path) -> bool:
+        """Match on the CPU with the ONNX export of this artefact, if there is one; return whether there is."""
+        return self.matcher.use_export(artefact)
+
+    def state(self) -> State:
+        """The network, the clusters, the vocabulary and the separators."""
+        self.require_fitted()
+        assert self.ranker is not None
+        own = {"tree": self.ranker.tree.state(), "chunks": self.ranker.chunks[1].state(), "curve": self.curve}
+        frozen = None if self.frozen is None else self.frozen.state()
+        joined = {"exponent": self.exponent, "centre": self.centre, "origin": frozen}
+        return {**self.matcher.state(), "tfidf": self.tfidf.state(), **own, **joined}
+
+    def restore(self, state: State) -> None:
+        """Rebuild the model; sizes are checked, because compiled code does not check bounds."""
+        tree, chunks = LabelTree.from_state(state["tree"]), Chunks.from_state(state["chunks"])
+        if len(tree.starts) != 2 or len(tree.order) != len(self.labels):
+            raise ValueError("its clusters have a different number of labels")
+        self.matcher = self._new_matcher()
+        self.matcher.labels = _cluster_set(len(tree.starts[1]) - 1)
+        self.matcher.restore(state)
+        self.tfidf = Tfidf.of(self.features, self.features.ngrams[0])
+        self.tfidf.restore(state["tfidf"])
+        if len(self.tfidf.keys) != len(self.tfidf.idf):
+            raise ValueError("its vocabulary is damaged")
+        self.frozen = FrozenEncoder.from_state(state["origin"]) if self._joins() == "frozen" else None
+        size = self._vector_size()
+        self.centre = np.array(state["centre"], dtype=np.float32) if size else None
+        if self.centre is not None and self.centre.shape != (size,):
+            raise ValueError("its vectors and their mean have different sizes")
+        n_features = len(self.tfidf.keys) + size
+        chunks.check(tree.starts[1], n_features)
+        self.ranker = TreeRanker(tree, [Chunks.none(self._count()), chunks], n_features)
+        self.curve, self.exponent = [float(state["curve"][0]), float(state["curve"][1])], float(state["exponent"])
+
+
+def _cluster_set(count: int) -> LabelSet:
+    """The clusters as a label set, named by number."""
+    return LabelSet(str(number) for number in range(count))
+
+
+class EncodedMatch(Encoded):
+    """Encoded texts: log P(cluster | x)^power of all clusters, and the features for ranking."""
+
+    def __init__(self, model: MatchModel, texts: Sequence[str], logs: NDArray[np.float32], rows: csr_array) -> None:
+        """Store the outputs of the network and the features for ranking."""
+        super().__init__(model, texts)
+        self.matcher, self.logs, self.rows = model, logs, rows
+
+    def best(self, k: int | None = None) -> Scores:
+        """Probabilities of the best labels in the matched clusters (equation 1), at most ``candidates``."""
+        model, names = self.matcher, self.matcher.labels.names
+        assert model.ranker is not None
+        most = model.scored_labels()
+        clusters, logs = best_clusters(self.logs, model.searched())
+        found = model.ranker.best_below(self.rows, clusters, logs, most if k is None else min(k, most), model.ranking.worth)
+        return curved(*found, model.curve, names)
+
+    def given(self, labels: csr_array) -> Scores:
+        """Probabilities of exactly these labels, in the matched clusters or not."""
+        model = self.matcher
+        assert model.ranker is not None
+        found = model.ranker.given(self.rows, labels, model.ranking.worth, self.logs)
+        return curved_rows(found, model.curve, model.labels.names)

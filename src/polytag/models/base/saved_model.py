@@ -1,0 +1,48 @@
+"""A trained model, restored from an artefact, with the calibration of its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from polytag.decision.calibration import Platt
+from polytag.errors import ArtefactError, ConfigError
+from polytag.labels import LabelSet
+from polytag.models.model import Model, model_class
+from polytag.storage.artefact import artefact_folder, read_artefact
+from polytag.storage.state_json import State
+
+
+class SavedModel(NamedTuple):
+    """A trained model and the calibration of its scores."""
+
+    model: Model
+    calibration: Platt | None
+
+    @classmethod
+    def from_state(cls, state: State) -> SavedModel:
+        """From the state of a classifier's artefact."""
+        kind, labels = model_class(state["model"]), LabelSet.from_state(state["labels"])
+        model = kind.from_state(kind.saved_options(state["options"]), labels, state["state"])
+        return cls(model, None if state["calibration"] is None else Platt.from_state(state["calibration"]))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> SavedModel:
+        """From a run or from its model folder."""
+        place = artefact_folder(folder)
+        state = read_artefact(place)
+        with restoring(place):
+            return cls.from_state(state)
+
+
+@contextmanager
+def restoring(place: Path) -> Iterator[None]:
+    """Convert errors from an invalid state to an error about the artefact."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ArtefactError(f"{place}: {error}") from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ArtefactError(f"{place}: not a classifier ({error}); train it again") from None

@@ -1,0 +1,68 @@
+"""The base class of linear models over tf-idf: text preprocessing, and the choice of the n-gram length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from scipy.sparse import csr_array
+
+from polytag.config.groups.text_settings import TextSettings, TfidfSettings
+from polytag.linear.svm import Problem, Separators
+from polytag.models.base.linear_model import Folds, LinearModel
+from polytag.models.model import State, group
+from polytag.text.preprocess import prepare
+from polytag.text.tfidf import Tfidf
+
+if TYPE_CHECKING:
+    from polytag.corpus import Corpus
+    from polytag.run import Run
+
+_FEWEST = 100  # with fewer documents, n-gram lengths cannot be compared
+
+
+@dataclass
+class TfidfModel(LinearModel):
+    """Linear separators over tf-idf of words and n-grams."""
+
+    texts: TextSettings = group(TextSettings)
+    features: TfidfSettings = group(TfidfSettings)
+    tfidf: Tfidf = field(init=False, repr=False, default_factory=Tfidf)
+
+    def _begin(self, corpus: Corpus, parts: Folds, run: Run) -> Problem:
+        """The tf-idf rows; of several n-gram lengths, the one with the best metric on the first fold."""
+        texts = prepare(corpus.texts, self.texts.preprocess, self.texts.max_words)
+        best, found = -1.0, None
+        lengths = sorted(set(self.features.ngrams)) if len(corpus) >= _FEWEST and parts else [min(self.features.ngrams)]
+        for length in lengths:
+            tfidf = self._vocabulary(length).fit(texts)
+            problem = Problem(tfidf.transform(texts), corpus.truth)
+            value = 0.0
+            if len(lengths) > 1:
+                value = self._search(problem, corpus, parts[0], [sorted(self.solver.c)[len(self.solver.c) // 2]])["values"][0]
+                run.log("ngrams", {"ngrams": length, "features": len(tfidf.keys), self.optimise: value})
+            if value > best:
+                best, found, self.tfidf = value, problem, tfidf
+        assert found is not None
+        return found
+
+    def _rows(self, texts: Sequence[str]) -> csr_array:
+        return self.tfidf.transform(prepare(texts, self.texts.preprocess, self.texts.max_words))
+
+    def _vocabulary(self, ngrams: int) -> Tfidf:
+        return Tfidf.of(self.features, ngrams)
+
+    def state(self) -> State:
+        """The vocabulary and the weights."""
+        self.require_fitted()
+        return {"tfidf": self.tfidf.state(), "weights": self.trained.state()}
+
+    def restore(self, state: State) -> None:
+        """Restore the vocabulary and the weights."""
+        self.tfidf = self._vocabulary(1)
+        self.tfidf.restore(state["tfidf"])
+        self.trained = self._trained_from(state["weights"])
+        separators: Separators = getattr(self.trained, "separators", self.trained)
+        if not len(self.tfidf.keys) == len(self.tfidf.idf) == separators.shape[0]:  # compiled code does not check this
+            raise ValueError("its weights and its vocabulary have different sizes")

@@ -1,0 +1,1 @@
+"""The members of an ensemble: training, scores and weights."""

@@ -1,0 +1,1 @@
+"""From vectors to label sequences: decoders, beam search, conditional random fields."""

@@ -1,0 +1,1 @@
+"""From tokens to vectors: encoders, pretrained weights, inference."""

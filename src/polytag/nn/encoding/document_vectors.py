@@ -1,0 +1,33 @@
+"""One vector per document from a frozen encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from polytag.nn.encoding.encoders import Encoder, pool
+from polytag.nn.training.batch import Batch, Documents, Layout, TokenArrays, reading_batches
+from polytag.nn.training.devices import autocast, pick_precision
+
+PLACES = {"cpu": 2_048, "cuda": 131_072}  # tokens, with padding, that are encoded at once
+
+
+def encoding_batches(data: Documents, most_rows: int) -> Iterator[tuple[NDArray[np.int64], Batch]]:
+    """All documents in batches of similar length, longest first: their indices and the batch."""
+    for rows in reading_batches(data.lengths * data.windows, most_rows, PLACES[data.device.type]):
+        yield rows, data.batch(torch.from_numpy(rows).to(data.device), *data.shape(rows))
+
+
+def document_vectors(encoder: Encoder, arrays: TokenArrays, layout: Layout, pooling: str, precision: str) -> NDArray[np.float32]:
+    """Unit vectors (documents, hidden), computed on the encoder's device."""
+    device = next(encoder.parameters()).device
+    found = np.zeros((len(arrays.lengths), encoder.hidden), dtype=np.float32)
+    encoder.eval()
+    with torch.inference_mode(), autocast(device, pick_precision(precision, device)):
+        for rows, batch in encoding_batches(Documents(arrays, layout, device), len(found)):
+            vectors = pool(encoder(batch.ids, batch.mask), batch.mask, pooling).float()
+            found[rows] = torch.nn.functional.normalize(vectors, dim=1).cpu().numpy()
+    return found

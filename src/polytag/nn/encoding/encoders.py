@@ -1,0 +1,252 @@
+"""Encoders: token numbers to one vector per token. A word table, a BiLSTM over it, or any Hugging Face encoder.
+
+An encoder is made from its description, plain JSON values that an artefact keeps, so that a trained model needs neither the hub
+nor the package that the weights came from.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from polytag.errors import ArtefactError
+
+# These take a mask of four dimensions as it is; made from two, theirs would ask the device whether anything is padded at all.
+_MASK_AS_IS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
+
+
+class Encoder(nn.Module, ABC):
+    """``forward(ids, mask)``, both (batch, length), gives states (batch, length, hidden)."""
+
+    hidden: int
+    capturable: bool = True
+    """Whether it never asks the host anything, so that a step can be captured as a CUDA graph."""
+    positions: int = 0
+    """The most tokens it can read at once; 0 for any number."""
+
+    @abstractmethod
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """One vector per token; what stands where the mask is false is of no meaning."""
+
+    @abstractmethod
+    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        """The same from the tokens' embeddings (batch, length, embedding), for tokens that the table does not hold.
+
+        ``segments`` (batch, length) tells the first text of an input, 0, from the second, 1, to an encoder that knows of two.
+        ``positions`` (batch, length), from 0, are those that tokens are read at, unless an encoder has none; by default one after
+        the other.
+        """
+
+    @abstractmethod
+    def depths(self) -> dict[str, int]:
+        """The layer of every parameter: 0 for the embeddings, 1 for the layer above them, and so on."""
+
+    @abstractmethod
+    def token_table(self) -> nn.Embedding:
+        """The embeddings of the tokens."""
+
+    def freeze(self, layers: int) -> None:
+        """Keep the embeddings and the lowest layers as they are; 0 freezes nothing, a negative number everything."""
+        depths = self.depths()
+        for name, parameter in self.named_parameters():
+            parameter.requires_grad_(layers >= 0 and (layers == 0 or depths[name] > layers))
+
+
+def pool(states: Tensor, mask: Tensor, how: str) -> Tensor:
+    """One vector per document (batch, hidden): that of the first token, or the mean or maximum over all tokens."""
+    if how == "cls":
+        return states[:, 0]
+    if how == "max":
+        return states.masked_fill(~mask[..., None], float("-inf")).amax(dim=1)
+    weight = mask[..., None].to(states.dtype)
+    return (states * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1)
+
+
+class WordEncoder(Encoder):
+    """The embeddings of the words and nothing above them; what is padded is zero."""
+
+    def __init__(self, vocabulary: int, embedding: int) -> None:
+        """Make the table."""
+        super().__init__()
+        self.hidden = embedding
+        self.table = nn.Embedding(vocabulary, embedding, padding_idx=0)
+        nn.init.normal_(self.table.weight, std=0.1)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """The embeddings."""
+        return self.read(self.table(ids), mask)
+
+    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        """What it is given (batch, length, embedding)."""
+        return embedded * mask[..., None].to(embedded.dtype)
+
+    def depths(self) -> dict[str, int]:
+        """One layer."""
+        return dict.fromkeys((name for name, _ in self.named_parameters()), 0)
+
+    def token_table(self) -> nn.Embedding:
+        """The embeddings of the words."""
+        return self.table
+
+
+class BiLSTM(Encoder):
+    """Words read in both directions; a state is both directions' outputs joined (SGM, eq. 1-3).
+
+    Nothing is packed, since packing needs the lengths on the host. Padding stands at the end: reading to the right meets it when
+    all is read, and to the left a text is read turned round within its own length.
+    """
+
+    def __init__(self, vocabulary: int, embedding: int, hidden: int, layers: int, dropout: float) -> None:
+        """Make the table and the layers; ``hidden`` is the size of one direction."""
+        super().__init__()
+        self.hidden = 2 * hidden
+        self.words = WordEncoder(vocabulary, embedding)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(BothWays(2 * hidden if number else embedding, hidden) for number in range(layers))
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """The states of the top layer, zero where there is padding."""
+        return self.read(self.words.table(ids), mask)
+
+    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        """The same from the words' embeddings."""
+        states = self.words.read(embedded, mask)  # (batch, length, embedding)
+        lengths = mask.sum(dim=1, keepdim=True).clamp(min=1)  # (batch, 1)
+        for layer in self.layers:
+            states = layer(self.dropout(states), lengths)  # (batch, length, 2 * hidden)
+        inside = torch.arange(mask.shape[1], device=mask.device) < lengths  # (batch, length)
+        return states * inside[..., None].to(states.dtype)
+
+    def depths(self) -> dict[str, int]:
+        """The table, then the layers, whose parameters are named ``layers.0.right.weight_ih_l0`` and so on."""
+        found = {}
+        for name, _ in self.named_parameters():
+            found[name] = 1 + int(name.split(".")[1]) if name.startswith("layers.") else 0
+        return found
+
+    def token_table(self) -> nn.Embedding:
+        """The embeddings of the words."""
+        return self.words.table
+
+
+class BothWays(nn.Module):
+    """One layer of a BiLSTM: an LSTM that reads to the right and one that reads to the left."""
+
+    def __init__(self, size: int, hidden: int) -> None:
+        """Take the size of what is read, and that of one direction's states."""
+        super().__init__()
+        self.right = nn.LSTM(size, hidden, batch_first=True)
+        self.left = nn.LSTM(size, hidden, batch_first=True)
+
+    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """Both directions' states joined (batch, length, 2 * hidden); ``lengths`` is (batch, 1)."""
+        place = torch.arange(states.shape[1], device=states.device)
+        turned = torch.where(place < lengths, lengths - 1 - place, place)[..., None]  # (batch, length, 1): its own inverse
+        right, _ = self.right(states)
+        left, _ = self.left(states.gather(1, turned.expand(-1, -1, states.shape[2])))
+        return torch.cat([right, left.gather(1, turned.expand(-1, -1, left.shape[2]))], dim=2)
+
+
+class Transformer(Encoder):
+    """A Hugging Face encoder made from its configuration, without its pooler."""
+
+    def __init__(self, config: dict[str, Any], dropout: float | None) -> None:
+        """Make the network with weights that mean nothing yet; ``dropout`` replaces the configured one."""
+        from transformers import AutoConfig, AutoModel
+
+        super().__init__()
+        settings = {key: value for key, value in config.items() if key not in ("model_type", "auto_map")}
+        try:
+            made = AutoConfig.for_model(config["model_type"], **settings)
+        except (KeyError, ValueError, TypeError) as error:
+            raise ArtefactError(
+                f"the encoder's configuration is not understood ({error}); update the package transformers"
+            ) from None
+        if dropout is not None:
+            _set_dropout(made, dropout)
+        self.model = AutoModel.from_config(
+            made, attn_implementation=_attention(made), trust_remote_code=False, dtype=torch.float32
+        )
+        if getattr(self.model, "pooler", None) is not None:
+            self.model.pooler = None
+        self.hidden = int(made.hidden_size)
+        most = int(getattr(made, "max_position_embeddings", 0) or 0)
+        self.first_position = self._first_position()
+        self.positions = max(0, most - self.first_position)
+        self.segments = int(getattr(made, "type_vocab_size", 0) or 0)
+        self.exact_mask = made.model_type in _MASK_AS_IS and self.model.config._attn_implementation == "sdpa"
+
+    def _first_position(self) -> int:
+        """The first token's; where the position of padding has an embedding of its own, the first real one comes after it."""
+        for name, module in self.model.named_modules():
+            if name.endswith("position_embeddings") and isinstance(at := getattr(module, "padding_idx", None), int):
+                return at + 1
+        return 0
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """The states of the last layer."""
+        attended = mask[:, None, None, :] if self.exact_mask else mask.long()
+        states: Tensor = self.model(input_ids=ids, attention_mask=attended).last_hidden_state
+        return states
+
+    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        """The states of the last layer; the family's own positions and segments are added to the embeddings."""
+        attended = mask[:, None, None, :] if self.exact_mask else mask.long()
+        told = {} if segments is None or self.segments < 2 else {"token_type_ids": segments}
+        if positions is not None and self.positions:
+            told["position_ids"] = positions + self.first_position
+        states: Tensor = self.model(inputs_embeds=embedded, attention_mask=attended, **told).last_hidden_state
+        return states
+
+    def depths(self) -> dict[str, int]:
+        """Embeddings 0, layers from 1, and what stands above them at the top."""
+        found, layers = {}, self._layers()
+        top = len(layers)
+        for name, _ in self.named_parameters():
+            inside = [number + 1 for number, prefix in enumerate(layers) if name.startswith(prefix)]
+            found[name] = inside[0] if inside else (0 if "embed" in name else top)
+        return found
+
+    def _layers(self) -> list[str]:
+        """The prefixes of the layers' parameters: those of the longest list of modules."""
+        lists = [(name, len(module)) for name, module in self.named_modules() if isinstance(module, nn.ModuleList)]
+        name, count = max(lists, key=lambda item: item[1], default=("", 0))
+        return [f"{name}.{number}." for number in range(count)]
+
+    def token_table(self) -> nn.Embedding:
+        """The embeddings of the subwords."""
+        table = self.model.get_input_embeddings()
+        assert isinstance(table, nn.Embedding)
+        return table
+
+
+def build_encoder(description: dict[str, Any]) -> Encoder:
+    """The encoder that a description describes, with weights that mean nothing yet."""
+    kind = description["kind"]
+    if kind == "words":
+        return WordEncoder(description["vocabulary"], description["embedding"])
+    if kind == "bilstm":
+        return BiLSTM(*(description[key] for key in ("vocabulary", "embedding", "hidden", "layers", "dropout")))
+    if kind == "transformer":
+        return Transformer(json.loads(description["config"]), description["dropout"])
+    raise ArtefactError(f"there is no encoder of the kind {kind!r}; it was made by a newer version: update polytag")
+
+
+def _attention(config: Any) -> str:
+    """Torch's own attention, except where a family of models has none for it."""
+    from transformers import AutoModel
+
+    found = AutoModel._model_mapping.get(type(config), None)
+    found = found[0] if isinstance(found, tuple) else found
+    return "sdpa" if getattr(found, "_supports_sdpa", False) else "eager"
+
+
+def _set_dropout(config: Any, dropout: float) -> None:
+    """Every dropout of a configuration, whatever its family calls it."""
+    for name, value in list(vars(config).items()):
+        if ("dropout" in name or name.endswith("_pdrop")) and isinstance(value, int | float) and not isinstance(value, bool):
+            setattr(config, name, dropout)

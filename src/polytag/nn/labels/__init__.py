@@ -1,0 +1,1 @@
+"""Labels in a network: in its input, its attention and its auxiliary tasks."""

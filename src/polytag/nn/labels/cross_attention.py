@@ -1,0 +1,105 @@
+"""Cross attention between words and labels, and an output head that all labels share."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+AGGREGATES = ("mean", "sum")
+SIMILARITIES = ("dot", "cosine")
+LEAST = 1e-3  # minimum weight of a word; the maximum is 1
+
+
+class CrossAttention(nn.Module):
+    """Document-label cross attention (LACO, eq. 1 and 2).
+
+    With the states of words H_D and labels H_Y, the compatibility matrix is ``M = H_D H_Y^T``. The weight Omega_i of word i is
+    the result of a filter over ``window`` adjacent words, ReLU, the maximum over the labels, and tanh. All labels share the
+    filter. The document vector is ``c = Omega H_D``. A sum over a hundred words is large, so c is divided by the sum of the
+    weights; with ``aggregate`` = ``sum`` it is not, as in the paper.
+
+    M is scaled by ``1 / sqrt(hidden)`` as in other attention, since tanh of a plain dot product would saturate for every word.
+    The filter should not learn this scale: its weights would be so small that ten optimiser steps could flip their sign. If its
+    output is negative for all words and labels, ReLU has no gradient and never recovers. The filter is initialised as a mean over
+    the window with bias one, so that all words have nearly the same weight at first. In a mean, every word has the minimum weight
+    ``LEAST``. So a text that matches no label is the mean of its words instead of zero.
+
+    The states of a trained encoder are so large that tanh still saturates for nearly every word, and c is the plain mean. With
+    ``similarity`` = ``cosine`` all states are normalised in M, and the bias starts at zero: the weights differ from the start.
+    """
+
+    def __init__(self, hidden: int, window: int, aggregate: str, similarity: str = "dot") -> None:
+        """Build the filter; ``hidden`` is the size of the states, ``window`` the number of words of the filter."""
+        super().__init__()
+        self.aggregate, self.similarity = aggregate, similarity
+        self.scale = 1 / math.sqrt(hidden)
+        self.weight = nn.Parameter(torch.full((1, 1, window), 1 / window))
+        self.bias = nn.Parameter(torch.ones(1) if similarity == "dot" else torch.zeros(1))
+
+    def forward(self, words: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """The document vector c (batch, hidden)."""
+        strength = functional.relu(self._filtered(words, mask, labels).amax(dim=1, keepdim=True))  # (batch, 1, length)
+        return self._sum(strength, words, mask).squeeze(1)
+
+    def views(self, words: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """One document vector per label (batch, labels, hidden), from its own compatibility instead of the maximum."""
+        return self._sum(self.fit(words, mask, labels), words, mask)
+
+    def fit(self, words: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """The filtered compatibility of words and labels after ReLU (batch, labels, length)."""
+        return functional.relu(self._filtered(words, mask, labels))
+
+    def _filtered(self, words: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """The filter's output (batch, labels, length).
+
+        A filter with one channel is a matrix product with the band matrix of its weights. That is much cheaper than a
+        convolution, because no library is optimised for the gradients of a single channel.
+        """
+        if self.similarity == "cosine":
+            words, labels = functional.normalize(words, dim=2), functional.normalize(labels, dim=2)
+        scale = self.scale if self.similarity == "dot" else 1.0
+        words = words * (scale * mask[..., None]).to(words.dtype)  # padding is compatible with no label
+        products = labels @ words.transpose(1, 2)  # M times the scale, (batch, labels, length)
+        return products @ self._band(words.shape[1]).to(products.dtype) + self.bias.to(products.dtype)
+
+    def _band(self, length: int) -> Tensor:
+        """The filter as a band matrix (length, length): the weight of the word of a row at the position of a column."""
+        window = self.weight.shape[2]
+        place, tap = (torch.arange(n, device=self.weight.device) for n in (length, window))
+        apart = place[:, None] - place + (window - 1) // 2  # (length, length)
+        which = (apart[..., None] == tap).to(self.weight.dtype)  # (length, length, window)
+        return which @ self.weight[0, 0]
+
+    def _sum(self, strength: Tensor, words: Tensor, mask: Tensor) -> Tensor:
+        """The weighted sum or mean of the word states: strength (batch, any, length) to (batch, any, hidden)."""
+        weights = torch.tanh(strength.float())
+        if self.aggregate == "sum":
+            return (weights * mask[:, None]).to(words.dtype) @ words
+        weights = (weights + LEAST) * mask[:, None]
+        weights = weights / weights.sum(dim=2, keepdim=True).clamp(min=LEAST)
+        return weights.to(words.dtype) @ words
+
+
+class SharedHead(nn.Module):
+    """A logit from a document vector d and a label state y: ``v relu(W_1 d + W_2 y + W_3 (d * y) + b_1) + b_2``.
+
+    It has no label-specific weights, so it can score labels that were not in training.
+    """
+
+    def __init__(self, hidden: int, size: int, dropout: float) -> None:
+        """Build the layers; ``hidden`` is the size of the vectors, ``size`` that of the hidden layer."""
+        super().__init__()
+        self.document = nn.Linear(hidden, size)
+        self.label = nn.Linear(hidden, size, bias=False)
+        self.both = nn.Linear(hidden, size, bias=False)
+        self.dropout = nn.Dropout(dropout)
+        self.score = nn.Linear(size, 1)
+
+    def forward(self, documents: Tensor, labels: Tensor) -> Tensor:
+        """Logits (batch, labels) from label-specific document vectors and label states, both (batch, labels, hidden)."""
+        seen = self.document(documents) + self.label(labels) + self.both(documents * labels)
+        logits: Tensor = self.score(self.dropout(functional.relu(seen))).squeeze(2)
+        return logits

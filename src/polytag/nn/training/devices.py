@@ -1,0 +1,32 @@
+"""Choice of the device and of the precision."""
+
+from __future__ import annotations
+
+import torch
+
+from polytag.errors import ConfigError
+
+_TYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of this name; ``auto`` is a GPU if there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device is 'cuda' but torch finds no GPU; set it to 'auto' or 'cpu'")
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def pick_precision(name: str, device: torch.device) -> torch.dtype | None:
+    """The type of matrix products, or None for float32; on a GPU, ``auto`` is bf16 if supported, else fp16."""
+    if name != "auto":
+        return _TYPES[name]
+    if device.type != "cuda":
+        return None
+    return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+
+
+def autocast(device: torch.device, dtype: torch.dtype | None) -> torch.autocast:
+    """The autocast context of a forward pass."""
+    return torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)

@@ -1,0 +1,320 @@
+"""The training loop: a generator over optimiser steps that can be killed at any of them and resumed.
+
+The order of the documents in an epoch depends on the seed and the epoch alone, so a resumed training computes it again and
+skips what was done. With several processes the batches are the same as with one, and process r takes the rows r, r + P, ... of
+each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from torch import Tensor, nn
+
+from polytag.config.groups.training_settings import TrainingSettings
+from polytag.nn.training import checkpoint
+from polytag.nn.training.batch import Documents, Layout, TokenArrays, batches
+from polytag.nn.training.cuda_graphs import GraphStep
+from polytag.nn.training.devices import pick_precision
+from polytag.nn.training.interrupts import held_back
+from polytag.nn.training.learning_curves import Curves
+from polytag.nn.training.optimiser import Setup, make_optimiser, rate_factor, set_rates
+from polytag.nn.training.processes import Processes
+from polytag.nn.training.step import EagerStep, Loss, Rows
+from polytag.nn.training.weight_average import Average
+
+if TYPE_CHECKING:
+    from polytag.run import Run
+
+_GRAPH_LENGTH = 32  # padded lengths of captured steps are multiples of this, so that there are few of them
+_CHEAP = 10  # a checkpoint at an epoch's end waits until ten times the time that the last one took has passed
+
+
+class Examples(NamedTuple):
+    """What a network learns from: the tokens and labels of documents, and how they are laid out for it."""
+
+    tokens: TokenArrays
+    truth: csr_array
+    layout: Layout
+
+    def key(self) -> str:
+        """A checksum of all of it."""
+        digest = hashlib.sha256(repr((self.layout, self.truth.shape)).encode())
+        for array in (*self.tokens, self.truth.indices, self.truth.indptr):
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+        return digest.hexdigest()
+
+
+class Step(NamedTuple):
+    """What just happened: how many steps were made, the epoch (from 0), the loss on its device, the metric if it was measured."""
+
+    number: int
+    epoch: int
+    loss: Tensor
+    value: float | None
+
+
+class Goal(NamedTuple):
+    """What is watched on validation documents: the metric's name, and how to measure it now."""
+
+    metric: str
+    measure: Callable[[], float]
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Let what torch draws inside depend on the seed alone, as the first weights of a network should."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
+
+
+def steps_in(settings: TrainingSettings, documents: int) -> int:
+    """How many steps a training makes unless it stops early."""
+    total = math.ceil(math.ceil(documents / settings.batch_size) / settings.accumulate) * settings.epochs
+    return min(total, settings.max_steps) if settings.max_steps else total
+
+
+def train(
+    network: nn.Module,
+    examples: Examples,
+    loss: Loss,
+    setup: Setup,
+    run: Run,
+    goal: Goal | None = None,
+    *,
+    name: str = "network",
+) -> Iterator[Step]:
+    """Train a network, step by step; when the steps end it has the weights that were best on validation documents.
+
+    ``loss(network, batch)`` is a mean over the documents of a batch. ``name`` is that of the checkpoints in the run.
+    """
+    training = _Training(network, examples, loss, setup, run, goal, name)
+    training.resume()
+    while not training.done:
+        yield from training.epoch_steps()
+    training.finish()
+
+
+class _Training:
+    """Where a training stands."""
+
+    def __init__(
+        self, network: nn.Module, examples: Examples, loss: Loss, setup: Setup, run: Run, goal: Goal | None, name: str
+    ) -> None:
+        settings, self.compute, self.seed = setup
+        self.settings, self.run, self.goal, self.network = settings, run, goal, network
+        self.processes = Processes(self.compute.device)
+        device = self.processes.device
+        network.to(device)
+        encoder = getattr(network, "encoder", None)
+        if encoder is not None:
+            encoder.freeze(settings.frozen_layers)
+        dtype = pick_precision(self.compute.precision, device)
+        capture = self._captures(dtype)
+        padding = self.compute.pad_multiple
+        multiple = max(padding, _GRAPH_LENGTH) if capture else padding
+        self.data = Documents(examples.tokens, examples.layout, device, examples.truth, multiple)
+        self.optimiser = make_optimiser(network, settings, device)
+        eager = EagerStep(network, loss, self.data, self.optimiser, self.processes, clip=settings.clip, dtype=dtype)
+        self.make_step: EagerStep | GraphStep = GraphStep(eager) if capture else eager
+        self.average = Average(network, settings.average) if settings.average else None
+        self.curves = Curves(
+            run, goal.metric if goal else "", settings.log_every, tensorboard=settings.tensorboard and self.processes.first
+        )
+        self.total = steps_in(settings, len(self.data))
+        self.step = self.epoch = self.place = self.stale = 0
+        self.stopped = False
+        self.best: dict[str, Tensor] | None = None
+        self.best_value = -np.inf
+        self.stage = f"{name}/training"
+        keeps = run.folder is not None
+        self.key = {"settings": _shaping(setup), "examples": examples.key()} if keeps else {}
+        self.saved_at, self.saving_took = time.monotonic(), 0.0
+
+    def _captures(self, dtype: torch.dtype | None) -> bool:
+        """Whether steps are captured as CUDA graphs: on one GPU, where nothing in the network asks the host."""
+        able = all(getattr(module, "capturable", True) for module in self.network.modules())
+        alone = self.processes.device.type == "cuda" and self.processes.count == 1
+        return self.compute.graphs and alone and able and dtype is not torch.float16
+
+    @property
+    def done(self) -> bool:
+        """Whether no step is left to make."""
+        return self.stopped or self.step >= self.total
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def epoch_steps(self) -> Iterator[Step]:
+        """The rest of the current epoch."""
+        cost = self.data.lengths * self.data.windows
+        plan = batches(cost, self.settings.batch_size, np.random.default_rng([self.seed, self.epoch]))
+        groups = [plan[at : at + self.settings.accumulate] for at in range(0, len(plan), self.settings.accumulate)]
+        order = torch.from_numpy(np.concatenate(plan)).to(self.processes.device)
+        sizes = np.concatenate([[0], np.cumsum([sum(map(len, group)) for group in groups])])
+        while self.place < len(groups) and not self.done:
+            group = groups[self.place]
+            with held_back() as interrupt:
+                loss = self._one(group, order[sizes[self.place] : sizes[self.place + 1]])
+            epoch, last = self.epoch, self.place + 1 == len(groups)
+            self.place = 0 if last else self.place + 1
+            self.epoch += last
+            value = self._measure(epoch, last)
+            self._checkpoint(last or self.done, now=interrupt.came)
+            if interrupt.came:
+                raise KeyboardInterrupt
+            yield Step(self.step, epoch, loss, value)
+            if last:
+                return
+
+    def _one(self, group: Sequence[NDArray[Any]], rows: Tensor) -> Tensor:
+        """Make the step for a group of batches; ``rows`` holds their documents, on the device."""
+        self.network.train()
+        factor = rate_factor(self.step, self.total, self.settings)
+        set_rates(self.optimiser, factor)
+        parts = [
+            self._part(batch, mine, len(rows))
+            for batch, mine in zip(group, torch.split(rows, [len(batch) for batch in group]), strict=True)
+        ]
+        loss = self.make_step(parts)
+        self.step += 1
+        if self.average is not None:
+            self.average.update(self.step)
+        rate = factor * max(group["base"] for group in self.optimiser.param_groups)
+        self.curves.add_loss(self.step, self.epoch, loss, rate)
+        return loss
+
+    def _part(self, batch: NDArray[Any], rows: Tensor, total: int) -> Rows:
+        """The rows of a batch that this process takes, weighted so that the mean over processes is the mean over documents."""
+        rank, count = self.processes.rank, self.processes.count
+        length, windows = self.data.shape(batch)
+        mine = rows[rank::count] if rank < len(batch) else rows[:1]  # a process without rows still takes part, with no weight
+        share = len(mine) if rank < len(batch) else 0
+        return Rows(mine, length, windows, count * share / total)
+
+    def _measure(self, epoch: int, epoch_ends: bool) -> float | None:
+        """Look at validation documents where it is time to, and keep the weights if they are the best so far."""
+        every = self.settings.evaluate_every
+        if self.goal is None or not (self.done or (self.step % every == 0 if every else epoch_ends)):
+            return None
+        self.network.eval()
+        with self._judged():
+            value = self.processes.agree([self.goal.measure() if self.processes.first else 0.0])[0]
+            self.curves.add_value(self.step, epoch, value)
+            if value > self.best_value:
+                self.best, self.best_value, self.stale = checkpoint.weights(self.network), value, 0
+            else:
+                self.stale += 1
+                self.stopped = 0 < self.settings.patience <= self.stale
+        return value
+
+    def _judged(self) -> AbstractContextManager[None]:
+        """Inside, the network has the weights that are judged and kept: its own, or their average."""
+        return nullcontext() if self.average is None else self.average.lent()
+
+    def finish(self) -> None:
+        """Give the network its best weights, and draw the curves."""
+        self.curves.flush(self.step, self.epoch, 0.0)
+        if self.best is not None:
+            self.network.load_state_dict(self.best)
+        elif self.average is not None:
+            self.average.give()
+        self.network.eval()
+        self.curves.finish()
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------
+
+    def _checkpoint(self, epoch_ends: bool, now: bool = False) -> None:
+        """Write down where the training stands, if it is time to, or in any case where it ends or somebody stops it now."""
+        start = time.monotonic()
+        wait = self.settings.checkpoint_seconds
+        if epoch_ends:
+            wait = min(wait, _CHEAP * self.saving_took)
+        due = now or self.done or start - self.saved_at >= wait
+        if self.run.folder is None or not self.processes.first or not due:
+            return
+        self.run.save_stage(self.stage, self._state(), key=self.key)
+        self.saved_at = time.monotonic()
+        self.saving_took = self.saved_at - start
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "numbers": [self.step, self.epoch, self.place, self.stale, int(self.stopped)],
+            "best_value": self.best_value,
+            "best": None if self.best is None else checkpoint.to_arrays(self.best),
+            "network": checkpoint.to_arrays(self.network.state_dict()),
+            "average": None if self.average is None else self.average.state(),
+            "optimiser": checkpoint.optimiser_state(self.optimiser),
+            "scaler": dict(self.make_step.scaler.state_dict()),
+            "random": checkpoint.random_state(self.processes.device),
+            "curves": self.curves.state(),
+        }
+
+    def resume(self) -> None:
+        """Seed torch, and go on from the checkpoint if the run has one."""
+        torch.manual_seed(self.seed + self.processes.rank)  # processes must not drop out the same units
+        state = self.run.load_stage(self.stage, key=self.key) if self.processes.first else None
+        if state is not None:
+            self._restore(state)
+            self.run.log("resumed", {"step": self.step, "epoch": self.epoch})
+        self._agree()
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        device = self.processes.device
+        self.step, self.epoch, self.place, self.stale, stopped = state["numbers"]
+        self.stopped, self.best_value = bool(stopped), state["best_value"]
+        if state["best"] is not None:
+            self.best = {name: torch.from_numpy(np.array(array)).to(device) for name, array in state["best"].items()}
+        checkpoint.load_arrays(self.network, state["network"])
+        if self.average is not None:
+            self.average.restore(state["average"])
+        checkpoint.load_optimiser(self.optimiser, state["optimiser"])
+        if state["scaler"]:
+            self.make_step.scaler.load_state_dict(state["scaler"])
+        checkpoint.load_random(state["random"], device)
+        self.curves.restore(state["curves"], device)
+
+    def _agree(self) -> None:
+        """Let all processes begin where the first one does."""
+        if self.processes.count == 1:
+            return
+        numbers = self.processes.agree(
+            [self.step, self.epoch, self.place, self.stale, self.stopped, self.best_value, self.best is not None]
+        )
+        self.step, self.epoch, self.place, self.stale = (int(number) for number in numbers[:4])
+        self.stopped, self.best_value = bool(numbers[4]), numbers[5]
+        self.processes.share(list(self.network.state_dict().values()))
+        if self.average is not None:
+            self.processes.share(self.average.means)
+        if numbers[6]:
+            self.best = self.best or checkpoint.weights(self.network)
+            self.processes.share(list(self.best.values()))
+        if self.step:
+            self._share_moments()
+            if not self.processes.first:
+                torch.manual_seed(hash((self.seed, self.processes.rank, self.step)) % 2**63)
+
+    def _share_moments(self) -> None:
+        for parameter in self.make_step.parameters:
+            moments = self.optimiser.state[parameter]
+            if not moments:
+                moments["step"] = torch.zeros((), device=parameter.device)
+                moments["exp_avg"], moments["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            self.processes.share([moments["step"], moments["exp_avg"], moments["exp_avg_sq"]])
+
+
+def _shaping(setup: Setup) -> dict[str, Any]:
+    """The settings that shape the weights; how often something is written down does not."""
+    aside = ("checkpoint_seconds", "log_every", "tensorboard")
+    told = {**dataclasses.asdict(setup.training), **dataclasses.asdict(setup.compute), "seed": setup.seed}
+    return {key: value for key, value in told.items() if key not in aside}

@@ -1,0 +1,71 @@
+"""One optimiser step: gathering the batch, forward, backward, averaging, clipping, update. Nothing here waits for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from polytag.nn.training.batch import Batch, Documents
+from polytag.nn.training.devices import autocast
+from polytag.nn.training.processes import Processes
+
+Loss = Callable[[nn.Module, Batch], Tensor]
+
+
+class Rows(NamedTuple):
+    """A batch to gather: documents (on the device), padded length, windows, and the weight of its mean loss in the step."""
+
+    rows: Tensor
+    length: int
+    windows: int
+    weight: float
+
+
+class EagerStep:
+    """The step as plain torch calls, one after the other."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: Loss,
+        data: Documents,
+        optimiser: torch.optim.Optimizer,
+        processes: Processes,
+        *,
+        clip: float = 0.0,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Take everything that stays the same from step to step; ``dtype`` is that of the matrix products."""
+        self.network, self.loss, self.data, self.optimiser, self.processes = network, loss, data, optimiser, processes
+        self.clip, self.dtype = clip, dtype
+        self.parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+        self.scaler = torch.amp.GradScaler(processes.device.type, enabled=dtype is torch.float16)
+
+    def __call__(self, parts: Sequence[Rows]) -> Tensor:
+        """Make the step; the loss, weighted over the parts and the processes, stays on the device."""
+        self.optimiser.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=self.processes.device)
+        for rows, length, windows, weight in parts:
+            batch = self.data.batch(rows, length, windows)
+            with autocast(self.processes.device, self.dtype):
+                loss = self.loss(self.network, batch) * weight
+            self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            total = total + loss.detach()
+        self._average(total)
+        if self.clip:
+            self.scaler.unscale_(self.optimiser)
+            nn.utils.clip_grad_norm_(self.parameters, self.clip)
+        self.scaler.step(self.optimiser)
+        self.scaler.update()
+        return total
+
+    def _average(self, total: Tensor) -> None:
+        if self.processes.count == 1:
+            return
+        for parameter in self.parameters:  # all processes must exchange the same things, touched or not
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        self.processes.average([total, *(parameter.grad for parameter in self.parameters if parameter.grad is not None)])

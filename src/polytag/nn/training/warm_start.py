@@ -1,0 +1,36 @@
+"""Continued training: the weights of an earlier network in a new one that may have more labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from polytag.errors import ConfigError
+from polytag.labels import LabelSet
+
+_REMEDY = "leave the settings that shape the network as they were"
+
+
+def take_over(network: nn.Module, earlier: Mapping[str, Tensor], labels: LabelSet, known: LabelSet) -> None:
+    """Copy an earlier network's weights; in tensors with one row per label, the rows of new labels are unchanged.
+
+    ``labels`` must start with the ``known`` ones, as a union by name does, so that a label has the same row in both.
+    """
+    if labels.names[: len(known)] != known.names:
+        raise ConfigError("the labels must start with those of the earlier run, in its order; take their union with the new ones")
+    own = network.state_dict()
+    sizes = len(labels), len(known)
+    for name in sorted(own.keys() ^ earlier.keys()):
+        raise ConfigError(f"the earlier run has another network ({name!r} is in one only); {_REMEDY}")
+    with torch.no_grad():
+        for name, weight in own.items():
+            before = earlier[name]
+            if weight.shape == before.shape:
+                weight.copy_(before)
+            elif (len(weight), len(before)) == sizes and weight.shape[1:] == before.shape[1:]:
+                weight[: len(known)] = before.to(weight.device)
+            else:
+                shapes = f"{tuple(before.shape)} there and {tuple(weight.shape)} here"
+                raise ConfigError(f"the earlier run has a network of other sizes ({name!r} is {shapes}); {_REMEDY}")

@@ -1,0 +1,1 @@
+"""The artefact: states as JSON, array files, atomic writes."""

@@ -1,0 +1,1 @@
+"""The verbs as library functions, which the command line calls."""

@@ -1,0 +1,68 @@
+"""``polytag info`` as functions: describe a trained model, or the settings of a model."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polytag.classifier import Classifier
+from polytag.config.settings import declared
+from polytag.models.model import model_class
+from polytag.storage.artefact import artefact_folder, artefact_info
+
+OWN = "Model"  # title of the settings that belong to one model only
+
+
+def describe_run(run: str | Path) -> dict[str, Any]:
+    """The properties of a trained classifier."""
+    folder = artefact_folder(run)
+    classifier, stored = Classifier.load(folder), artefact_info(folder)
+    counts = np.asarray(classifier.training["label_counts"])
+    thresholds = np.asarray(classifier.decision.thresholds)
+    return {
+        "model": classifier.recipe.model,
+        "what": _first_line(type(classifier.model)),
+        **(
+            {"parts": {part.pop("name"): part for part in classifier.model.described_parts()}}
+            if classifier.model.composite
+            else {}
+        ),
+        "polytag": stored.polytag,
+        "format": stored.format,
+        "bytes": stored.bytes,
+        "labels": len(classifier.labels),
+        "tree": classifier.labels.has_tree,
+        "trained_on_documents": int(classifier.training["documents"]),
+        "labels_without_documents": int((counts == 0).sum()),
+        "calibrated": classifier.calibration is not None,
+        "decision": classifier.decision.rule,
+        "thresholds": [float(thresholds.min()), float(np.median(thresholds)), float(thresholds.max())],
+        "min_labels": classifier.decision.min_labels,
+        "closed": classifier.decision.closed,
+        "held_out": classifier.decision.report,
+        "options": classifier.model.options(),
+    }
+
+
+def describe_model(name: str, *, everything: bool = False) -> dict[str, Any]:
+    """A model's docstring and its settings in groups: the main ones, or all."""
+    cls = model_class(name)
+    known = declared(cls)
+    defaults = {key: setting.default for key, setting in known.items()}
+    shown = [s for s in known.values() if everything or (s.first and s.idle(defaults) is None)]
+    shown.sort(key=lambda setting: (setting.group != "", list(known).index(setting.name)))
+    options = [
+        {
+            "name": s.name, "group": s.title or OWN, "type": s.type, "default": s.default,
+            "help": s.help, "choices": s.choices, "idle": s.idle(defaults),
+        }
+        for s in shown
+    ]  # fmt: skip
+    return {"model": name, "what": inspect.getdoc(cls), "options": options, "more": len(known) - len(shown)}
+
+
+def _first_line(cls: type) -> str:
+    return (inspect.getdoc(cls) or "").split("\n")[0]

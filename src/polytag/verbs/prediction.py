@@ -1,0 +1,38 @@
+"""``polytag predict`` as a function: label a file of any length."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from polytag.classifier import Classifier
+from polytag.errors import ConfigError
+from polytag.formats.document import Document
+from polytag.formats.document_files import Reader, ReadOptions
+from polytag.formats.streams import writing
+
+
+def predict_file(
+    run: str | Path, documents: str | Path, out: str | Path, *, top: int | None = None, options: ReadOptions | None = None
+) -> Reader:
+    """Label every document of a file, in order and in constant memory; returns the reader, which has the counts."""
+    if str(documents) != "-" and Path(documents).resolve() == Path(out).resolve():
+        raise ConfigError(f"{documents} and {out} are the same file; name another one for the output")
+    classifier = Classifier.load(run)
+    reader = Reader(documents, classifier.reading(options), need_labels=False)
+
+    def texts() -> Iterator[tuple[Document, str]]:
+        for document in reader:
+            yield document, document.text
+
+    found = classifier.stream(texts(), top)
+    first = list(itertools.islice(found, 1))  # an error in the input must not overwrite the output
+    with writing(out) as file:
+        for document, (labels, scores) in itertools.chain(first, found):
+            known = [round(value, 6) if math.isfinite(value) else None for value in scores]  # added ancestors may have no score
+            record = {"id": document.id, "labels": labels, "scores": known}
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    return reader
