@@ -13,7 +13,7 @@ TORCH  := $(shell sed -n 's/^ *"\(torch[^"]*\)",*$$/\1/p' pyproject.toml)
 CODE   := src tests benchmarks
 ARGS   ?=
 
-.PHONY: help demo test check docs bench clean distclean
+.PHONY: help demo test check fuzz faults mutants docs bench clean distclean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -31,6 +31,15 @@ check: $(DEV)  ## ruff, and mypy --strict on src and benchmarks
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
+
+fuzz: $(DEV)  ## forge artefacts of all models and try each; ARGS="br --most 0" tries all of one model
+	$(BIN)/python tests/fuzz/runner.py $(ARGS)
+
+faults: $(DEV)  ## fail every file operation of every verb in turn: a full disk, a broken one, a kill
+	POLYTAG_FAULTS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -s -n0 tests/test_faults.py $(ARGS)
+
+mutants: $(DEV)  ## plant bugs in lines that changed since HEAD, list those that no test notices; ARGS="--sample 60" in all of src
+	$(BIN)/python tests/mutants.py $(ARGS)
 
 docs: $(DEV)  ## write the generated tables of docs/ again
 	$(BIN)/python tests/test_docs.py

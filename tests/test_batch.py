@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from polytag.labels import indicator
@@ -54,6 +54,9 @@ documents = st.lists(st.lists(st.integers(10, 99), min_size=1, max_size=25), min
     framed=st.booleans(),
     multiple=st.sampled_from([1, 4]),
 )
+@example([[*range(10, 17)], [10, 11, 12, 13]], "windows", 4, 1, False, 1)  # the second has only the overlap in a second window
+@example([[*range(10, 20)], [10, 11]], "windows", 4, 2, False, 1)  # no longer than the overlap, and encoded all the same
+@example([[*range(10, 20)], [10]], "windows", 6, 3, True, 4)
 def test_a_gathered_batch_is_what_python_cuts(
     documents: list[list[int]], long: str, max_length: int, overlap: int, framed: bool, multiple: int
 ) -> None:

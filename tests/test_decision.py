@@ -119,6 +119,40 @@ def test_common_threshold_is_the_best_on_many_documents(metric: str, kind: Kind,
     assert value(truth, thresholds.apply(scores, found, least)) == pytest.approx(best)
 
 
+@pytest.mark.parametrize(
+    ("metric", "least", "kind", "documents"),
+    [
+        # two documents have a true label without a score: no threshold makes them exact, one above -2 the first
+        ("subset_accuracy", 0, "margin", [({0: -2.0}, []), ({0: -2.0}, [0, 1]), ({0: -2.0}, [0, 1])]),
+        # the best label is always predicted, and wrong in two documents: only the third can be exact, by a threshold above 1
+        ("subset_accuracy", 1, "margin", [({0: 3.0, 1: 1.0}, [1]), ({0: 3.0, 1: 1.0}, [1]), ({0: 3.0, 1: 1.0}, [0])]),
+        # in two documents the wrong label has the better score: they count at no threshold, and take nothing from the others
+        ("subset_accuracy", 0, "margin", [({0: 1.0}, [0]), ({0: 0.0}, []), *[({0: 0.0, 1: 1.0}, [0])] * 2]),
+        # a wrong and a true label with one score: there is no threshold between them
+        ("subset_accuracy", 0, "margin", [({0: 1.0, 1: 1.0}, [0]), ({0: 0.0}, []), ({0: 2.0}, [0])]),
+        ("subset_accuracy", 0, "probability", [({0: 1.0}, [])]),  # a probability of 1 has to be left out
+        ("micro_f1", 0, "probability", [({0: 1.0, 1: 1.0}, []), ({0: 0.5}, [])]),
+        ("micro_f1", 0, "probability", [({0: 0.0}, [0])]),  # a probability of 0 has to be predicted
+        ("macro_f1", 0, "probability", [({0: 0.0, 1: 1.0}, [0, 1]), ({0: 0.0}, [0])]),
+        # what is always predicted counts first, though what the threshold decides about has a better score elsewhere
+        (
+            "macro_f1", 2, "margin",
+            [
+                ({0: -2.0, 1: -2.0}, [0, 1]), ({0: -2.0, 1: -2.0, 2: -2.0, 3: -1.0}, [1, 3]),
+                ({0: -0.5, 1: -0.5, 2: -2.0, 3: -0.5}, []),
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_cases_that_random_ones_rarely_meet(metric: str, least: int, kind: Kind, documents: list[Any]) -> None:
+    n_labels = 4
+    scores, truth = scores_of([row for row, _ in documents], n_labels, kind), indicator([own for _, own in documents], n_labels)
+    value = METRICS[metric]
+    best = max(value(truth, plain_decision(scores, np.array([cut]), least)) for cut in all_cuts(scores))
+    found = thresholds.common(scores, truth, metric, least)
+    assert value(truth, thresholds.apply(scores, found, least)) == pytest.approx(best)
+
+
 def test_the_metrics_ask_for_different_thresholds() -> None:
     """The one threshold is chosen for the metric that was asked for, not always for micro-F1."""
     scores, truth = random_scores(300, 12, 7)
@@ -153,6 +187,24 @@ def test_thresholds_per_label_are_the_best_for_macro_f1(case: tuple[Scores, csr_
     best = max(METRICS["macro_f1"](truth, plain_decision(scores, limits, 0)) for limits in cuts)
     found = thresholds.evidence(scores, truth, "macro_f1", 0).limits(1e-9)
     assert METRICS["macro_f1"](truth, thresholds.apply(scores, found, 0)) == pytest.approx(best)
+
+
+@pytest.mark.parametrize("metric", ["micro_f1", "macro_f1"])
+@pytest.mark.parametrize("missed", [0, 2, 5, 9])
+@pytest.mark.parametrize("before", [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 30])
+def test_a_true_entry_below_many_wrong_ones_is_found_where_it_pays(metric: str, missed: int, before: int) -> None:
+    """By trying all: the search looks at a bounded number of entries of each label, and the bound must not cut off the best.
+
+    The one true entry of label 0 stands below ``before`` wrong ones; label 1 is easy; label 2 has ``missed`` documents that no
+    threshold finds, which makes F1 low and wrong entries cheap.
+    """
+    rows = [*({0: 2.0 - at / 100} for at in range(before)), {0: 1.0}, *({0: -at / 100} for at in range(20)), {1: 5.0}, {1: -5.0}]
+    truth = [*([] for _ in range(before)), [0], *([] for _ in range(20)), [1], [], *([2] for _ in range(missed))]
+    scores, known = scores_of([*rows, *({} for _ in range(missed))], 3), indicator(truth, 3)
+    pairs = itertools.product(all_cuts(scores), (0.0, np.inf))
+    best = max(METRICS[metric](known, thresholds.apply(scores, np.float32([a, b, 0.0]), 0)) for a, b in pairs)
+    found = thresholds.evidence(scores, known, metric, 0).limits(1e-9)
+    assert METRICS[metric](known, thresholds.apply(scores, found, 0)) == pytest.approx(best)
 
 
 @pytest.mark.parametrize("metric", list(METRICS))
@@ -226,6 +278,16 @@ def test_decoded_sets_are_kept_where_they_are_large_enough() -> None:
         assert now == (own or [first])
 
 
+@pytest.mark.parametrize(("least", "expected"), [(0, [1]), (1, [1]), (2, [0, 1])])
+def test_a_decoded_set_of_exactly_the_least_size_stays(least: int, expected: list[int]) -> None:
+    """Its labels need not be those with the best scores; only a set that is too small is filled up with them."""
+    scores = scores_of([{0: 0.9, 1: 0.4, 2: 0.1}, {0: 0.2}], 3, "probability")
+    decoded = Scores(scores.matrix, scores.names, scores.kind, scores.absent, indicator([[1], []], 3))
+    decided = Decision("decoded", min_labels=least).decide(decoded, LabelSet(names(3)))
+    assert decided[[0]].indices.tolist() == expected
+    assert decided[[1]].indices.tolist() == [0][:least]
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("size", [1, 7])
 def test_a_stream_is_decided_as_the_whole(rule: str, size: int) -> None:
@@ -243,6 +305,13 @@ def test_top_k_gives_the_k_best_and_guesses_k_from_the_truth() -> None:
     assert Decision("top_k").fit(scores, truth, LABELS).k == round(truth.nnz / 50)
 
 
+@pytest.mark.parametrize(("sizes", "k"), [([0, 0, 1], 1), ([1, 1, 2], 1), ([1, 2, 2], 2), ([2, 3, 3, 3], 3), ([0, 0, 0], 1)])
+def test_k_is_the_nearest_whole_number_of_labels_and_at_least_one(sizes: list[int], k: int) -> None:
+    scores, _ = random_scores(len(sizes), 6, 4)
+    truth = indicator([np.arange(size) for size in sizes], 6)
+    assert Decision("top_k").fit(scores, truth, LABELS).k == k
+
+
 @pytest.mark.parametrize("metric", list(METRICS))
 def test_auto_takes_the_rule_that_is_best_when_cross_fitted(metric: str) -> None:
     scores, truth = random_scores(400, 6, 8)
@@ -251,6 +320,19 @@ def test_auto_takes_the_rule_that_is_best_when_cross_fitted(metric: str) -> None
     assert set(tried) == {"threshold", "per_label:80", "per_label:20", "per_label:5"}
     assert tried[decision.report["rule"]] >= max(tried.values()) - 0.002
     assert METRICS[metric](truth, decision.decide(scores, LABELS)) >= max(tried.values()) - 0.03
+
+
+def test_cross_fitted_values_come_from_thresholds_of_other_documents() -> None:
+    """Five documents are five fifths, however they are divided. Of the scores 3, 1.5 | 1, 0, -1 the first two are true.
+
+    All together a threshold of 1.25 is perfect. Without the second document it is 2, and that document is missed; without the
+    third it is .75, and that document is wrong. The others stay as they are: one right, one missed, one wrong.
+    """
+    scores = scores_of([{0: 3.0}, {0: 1.5}, {0: 1.0}, {0: 0.0}, {0: -1.0}], 2)
+    truth = indicator([[0], [0], [], [], []], 2)
+    report = Decision("auto").fit(scores, truth, LabelSet(names(2))).report
+    assert report["fitted"] == 1.0
+    assert report["cross_fitted"] == pytest.approx(dict.fromkeys(report["cross_fitted"], 0.5))
 
 
 def test_of_rules_that_are_as_good_the_one_that_is_best_for_rare_labels_is_taken() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import shutil
@@ -20,6 +21,7 @@ from polytag.errors import ArtefactError, ConfigError
 from polytag.metrics.of_sets import micro_f1
 from polytag.models.base.match_model import MatchModel
 from polytag.models.base.neural_model import NeuralModel
+from polytag.nn.export import onnx_export
 from polytag.nn.export.onnx_export import ABOUT, NETWORK, OnnxNetwork, export_folder, export_network, fresh_export
 from toys import tiny_bert, toy_corpus
 
@@ -106,6 +108,7 @@ def test_matrix_products_are_done_in_whole_numbers_and_attention_in_one_operatio
 
     plain, coarse = ([node.op_type for node in onnx.load(f / "onnx" / NETWORK).graph.node] for f in (run, int8))
     assert plain.count("MultiHeadAttention") == coarse.count("MultiHeadAttention") == 2  # layers
+    assert plain.count("Gelu") == coarse.count("Gelu") == 2 and "Erf" not in plain
     assert plain.count("MatMul") + plain.count("Gemm") >= 2 * 6 + 1  # query, key, value, output, and two more; the labels
     assert coarse.count("MatMulInteger") >= 2 * 6
     assert "MatMul" not in coarse
@@ -141,6 +144,65 @@ def test_a_network_that_the_exporter_cannot_follow_is_refused(tmp_path: Path) ->
     with pytest.raises(ConfigError, match=r"cannot be exported to ONNX.*predict with torch"):
         classifier.model.export(tmp_path / "model")
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+def changed(network: torch.nn.Module, change: float) -> torch.nn.Module:
+    """A copy of the network with something added to its last weights."""
+    network = copy.deepcopy(network)
+    with torch.no_grad():
+        list(network.parameters())[-1].add_(change)
+    return network
+
+
+@pytest.mark.parametrize("change", [0.05, float("nan")])
+def test_an_export_that_does_not_compute_what_torch_does_is_refused(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: float
+) -> None:
+    shutil.copytree(run / "model", tmp_path / "run" / "model")
+    trace = onnx_export._trace
+    monkeypatch.setattr(onnx_export, "_trace", lambda network, path: trace(changed(network, change), path))
+    found = network(in_torch(run)).network
+    assert found is not None
+    with pytest.raises(ConfigError, match=r"the exported network's scores differ from torch's by .*; predict with torch"):
+        export_network(found, tmp_path / "run" / "model")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["model"]
+
+
+def test_weights_in_eight_bits_use_seven_of_them(int8: Path) -> None:
+    """Two products of eight bits do not fit into the 16 bits in which processors without VNNI add them."""
+    import onnx
+
+    weights = [onnx.numpy_helper.to_array(t).astype(int) for t in onnx.load(int8 / "onnx" / NETWORK).graph.initializer
+               if t.data_type == onnx.TensorProto.INT8 and len(t.dims) == 2]  # fmt: skip
+    assert len(weights) >= 2 * 6
+    assert all(60 <= np.abs(each).max() <= 64 for each in weights)
+
+
+@pytest.mark.parametrize(
+    ("activation", "fused"),
+    [
+        ("gelu", True),
+        ("gelu_python", True),
+        ("gelu_new", False),
+        ("gelu_pytorch_tanh", False),
+        ("gelu_fast", False),
+        ("relu", False),
+    ],
+)
+def test_only_the_exact_gelu_becomes_one_operation(activation: str, fused: bool) -> None:
+    """The others approximate it, by less than the comparison with torch would notice."""
+    from transformers.activations import ACT2FN
+
+    encoder = torch.nn.Sequential(torch.nn.Linear(2, 2), ACT2FN[activation])
+    onnx_export._fuse_gelu(encoder)
+    assert isinstance(encoder[1], onnx_export._Gelu) is fused
+
+
+@pytest.mark.parametrize(("approximate", "fused"), [("none", True), ("tanh", False)])
+def test_only_the_exact_gelu_of_torch_becomes_one_operation(approximate: str, fused: bool) -> None:
+    encoder = torch.nn.Sequential(torch.nn.GELU(approximate))
+    onnx_export._fuse_gelu(encoder)
+    assert isinstance(encoder[0], onnx_export._Gelu) is fused
 
 
 def test_an_export_of_another_model_is_not_used(run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

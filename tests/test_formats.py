@@ -20,7 +20,9 @@ from polytag.formats.document_files import Document, Reader, ReadOptions, read_d
 LINE_BREAKERS = "\t\n\v\f\r\0"
 CHARACTERS = st.characters(exclude_categories=["Cs"])
 TEXTS = st.text(CHARACTERS | st.sampled_from(" \",;|\t\n\r[]'\\"), max_size=30)
-LABELS = st.text(CHARACTERS | st.sampled_from(' ",;|[]'), min_size=1, max_size=8)
+LABELS = st.text(CHARACTERS | st.sampled_from(' ",;|[]'), min_size=1, max_size=8).filter(
+    lambda name: not name.isspace()
+)  # blank names are no labels
 IDS = st.text(CHARACTERS, min_size=1, max_size=8)
 WORDS = st.text(CHARACTERS.filter(lambda c: c not in LINE_BREAKERS + " "), min_size=1, max_size=8)
 ENDINGS = [".jsonl", ".csv", ".tsv", ".parquet"]

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
+from polytag.storage.schema import check
 from polytag.xmc import balanced_kmeans as clusters
 from polytag.xmc.balanced_kmeans import Vectors
-from polytag.xmc.index import LabelTree, _at_place, build_tree, cluster_tree, instance_vectors, label_vectors, tree_shape
+from polytag.xmc.index import TREE, LabelTree, _at_place, build_tree, cluster_tree, instance_vectors, label_vectors, tree_shape
 
 
 def documents(seed: int, n: int = 12, n_features: int = 9, n_labels: int = 7) -> tuple[csr_array, csr_array]:
@@ -174,5 +175,6 @@ def test_frequent_labels_come_first_within_their_leaf() -> None:
 @pytest.mark.parametrize("broken", [{"order": np.array([0, 0, 1])}, {"starts": [np.array([0, 2])]}, {"starts": []}])
 def test_a_damaged_tree_is_refused(broken: dict[str, Any]) -> None:
     tree = build_tree(label_vectors(csr_array(np.eye(3, dtype=np.float32)), None))
-    with pytest.raises(ValueError, match="damaged"):
-        LabelTree.from_state({**tree.state(), **broken})
+    check(TREE, tree.state(), {"labels": 3})
+    with pytest.raises(ValueError, match=r"damaged|is not"):
+        check(TREE, {**tree.state(), **broken}, {"labels": 3})

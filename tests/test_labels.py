@@ -165,7 +165,7 @@ def test_label_files_as_tables_and_plain_names(tmp_path: Path) -> None:
     [
         (['{"name": "a"}', "{nonsense"], "line 2: not JSON"),
         (['{"title": "a"}'], "line 1: a label needs a 'name'"),
-        (["[1]"], "line 1: expected an object"),
+        (["[1]"], 'line 1: not an object; write one like {"name": "..."}'),
     ],
 )
 def test_bad_label_files_are_named_with_their_line(tmp_path: Path, lines: list[str], message: str) -> None:

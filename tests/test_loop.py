@@ -131,6 +131,22 @@ def test_the_best_weights_are_kept_and_patience_stops() -> None:
     assert (weights_of(network) == seen[1]).all() and (seen[1] != seen[3]).any()
 
 
+def test_of_equal_values_the_first_weights_stay_and_patience_goes_on_counting() -> None:
+    values = iter([0.1, 0.9, 0.9, 0.9, 0.9, 0.9])
+    seen: list[Any] = []
+
+    def goal(network: torch.nn.Module) -> Goal:
+        def measure() -> float:
+            seen.append(weights_of(network))
+            return next(values)
+
+        return Goal("micro_f1", measure)
+
+    network, steps = trained(replaced(epochs=6, patience=2), goal)
+    assert [step.value for step in steps if step.value is not None] == [0.1, 0.9, 0.9, 0.9]
+    assert (weights_of(network) == seen[1]).all() and (seen[1] != seen[2]).any()
+
+
 def test_the_metric_is_measured_every_so_many_steps_and_at_the_end() -> None:
     _, steps = trained(replaced(evaluate_every=7), lambda _: Goal("micro_f1", lambda: 0.5))
     assert [step.number for step in steps if step.value is not None] == [7, 14, 16]

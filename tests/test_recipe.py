@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polytag.config.groups.common_settings import LARGEST_SEED
 from polytag.config.recipe import Recipe, build_model
-from polytag.config.settings import declared
+from polytag.config.settings import LARGEST, declared
 from polytag.config.toml_text import toml_text
 from polytag.errors import ConfigError
 from polytag.models.model import MODELS, Model, param
@@ -83,29 +84,32 @@ def test_toml_takes_paths_numpy_and_tuples_and_leaves_none_out() -> None:
 OPTIONS = st.fixed_dictionaries(
     {},
     optional={
-        "c": st.floats(0, allow_nan=False),
+        "c": st.floats(0, allow_nan=False, allow_infinity=False),
         "epochs": st.integers(1, 100),
         "lower": st.booleans(),
         "loss": st.sampled_from(["hinge", "logistic"]),
         "ngrams": st.tuples(st.integers(1, 9), st.integers(1, 9)),
-        "grid": st.lists(st.floats(0, allow_nan=False), max_size=3),
+        "grid": st.lists(st.floats(0, allow_nan=False, allow_infinity=False), max_size=3),
         "words": st.lists(st.text(st.characters(codec="utf-8")), max_size=3).map(tuple),
-        "limit": st.none() | st.integers(1),
-        "share": st.integers() | st.floats(allow_nan=False),
+        "limit": st.none() | st.integers(1, LARGEST),
+        "share": st.integers(max_value=LARGEST) | st.floats(allow_nan=False, allow_infinity=False),
         "name": st.none() | st.text(st.characters(codec="utf-8")).filter(lambda t: t.lower() != "none"),
         "mode": st.sampled_from(["fast", "slow"]),
     },
 )
+NAMES = st.text(st.characters(codec="utf-8"), max_size=12)
+READING = st.fixed_dictionaries({}, optional={"format": NAMES, "text": NAMES | st.lists(NAMES, max_size=3), "on_bad": NAMES})
+DATA = st.fixed_dictionaries({}, optional={"train": NAMES, "labels": NAMES, "fingerprint": NAMES, "reading": READING})
 RECIPES = st.builds(
     Recipe,
     model=st.just("toy"),
     options=OPTIONS,
-    seed=st.integers(0),
+    seed=st.integers(0, LARGEST_SEED),
     optimise=st.sampled_from(["micro_f1", "macro_f1", "subset_accuracy"]),
     calibrate=st.booleans(),
     closed=st.booleans(),
     min_labels=st.none() | st.integers(0, 9),
-    data=st.dictionaries(KEYS, VALUES, max_size=3),
+    data=DATA,
 )
 
 
@@ -127,7 +131,6 @@ def test_a_recipe_written_is_the_recipe_read_and_builds_the_model_it_says(tmp_pa
     [
         ("c=2", "c", 2.0),
         ("c = 1e-3", "c", 0.001),
-        ("c=inf", "c", float("inf")),
         ("epochs=7", "epochs", 7),
         ("lower=no", "lower", False),
         ("lower=True", "lower", True),
@@ -174,6 +177,9 @@ def test_settings_reach_the_recipe_too() -> None:
         ("c", "NAME=VALUE"),
         ("c=many", "'c' is 'many', but it must be a number, at least 0"),
         ("share=nan", "a number"),
+        ("c=inf", "'c' is inf, but it must be a number, at least 0"),
+        (f"limit={10**30}", "at most 1,000,000,000"),
+        (f"seed={10**30}", "at most 1e+18"),
         ("c=-1", "at least 0"),
         ("epochs=2.5", "a whole number, at least 1, at most 100"),
         ("epochs=101", "at most 100"),

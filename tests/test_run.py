@@ -67,6 +67,20 @@ def test_a_stage_is_repeated_when_anything_it_depends_on_changed(tmp_path: Path,
     assert stage_again(tmp_path, **{"key": {"clusters": 3}, **other}) == 1
 
 
+def test_the_parts_of_a_run_are_repeated_with_other_data(tmp_path: Path) -> None:
+    """A part has no recipe of its own; what its checkpoints depend on is the recipe and the data of the run around it."""
+
+    def made(data: str, *, resume: bool = True) -> int:
+        make = Counted()
+        with Run(tmp_path, resume=resume) as run:
+            run.write_recipe(Recipe(data={"fingerprint": data}))
+            with run.part("br") as inner:
+                inner.stage("index", make)
+        return make.calls
+
+    assert [made("these", resume=False), made("these"), made("those"), made("those"), made("these")] == [1, 0, 1, 0, 1]
+
+
 def test_another_version_repeats_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage_again(tmp_path)
     monkeypatch.setattr(run_module, "polytag_version", lambda: "99")

@@ -19,6 +19,7 @@ from polytag.config.recipe import Recipe
 from polytag.config.search_ranges import Range, Search
 from polytag.errors import ConfigError
 from polytag.formats.document import ReadOptions
+from polytag.run import Run, read_log
 from polytag.verbs import tuning
 from polytag.verbs.training import DataPlan, train_run
 from polytag.verbs.tuning import Trial, best_trial, propose, tune_run
@@ -198,6 +199,38 @@ def test_a_killed_search_goes_on_and_ends_like_one_that_was_not(
     assert said(resumed) == said(whole) and [trial.number for trial in resumed] == list(range(13))
     assert [path.name for path in begun] == [f"{number:03}" for number in range(2, 13)]
     assert (tmp_path / "killed" / "best.toml").read_text() == (tmp_path / "whole" / "best.toml").read_text()
+
+
+def test_a_search_killed_inside_a_trial_goes_on_from_the_checkpoints_of_that_trial(
+    plan: DataPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, out, real = recipe_of({"c": C}, 2), tmp_path / "killed", Run.stage
+
+    def stage(run: Run, name: str, make: Any, **others: Any) -> Any:
+        state = real(run, name, make, **others)
+        if run.folder == out / "trials" / "001" and name == "fold1":
+            raise Killed
+        return state
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Run, "stage", stage)
+        tune_run(recipe, plan, out)
+    resumed = tune_run(recipe, plan, out, resume=True)
+    stages = [(event["name"], event["resumed"]) for event in read_log(out / "trials" / "001") if event["event"] == "stage"]
+    assert stages == [("fold1", False), ("fold1", True), ("fold2", False)]
+    assert said(resumed) == said(tune_run(recipe, plan, tmp_path / "whole"))
+
+
+def test_of_trials_with_the_same_value_the_first_one_stays(
+    plan: DataPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the table, in the recipe and in the model alike; otherwise they would not belong together."""
+    monkeypatch.setattr(tuning, "_value", lambda report: 0.5)
+    trials = tune_run(recipe_of({"c": C}, 3), plan, tmp_path)
+    tried = [trial.options["c"] for trial in trials]
+    assert len(set(tried)) == 3 and best_trial(trials) == trials[0]
+    assert Recipe.read(tmp_path / "best.toml").options["c"] == tried[:1]
+    assert Classifier.load(tmp_path).recipe.options["c"] == tried[:1]
 
 
 def test_a_finished_search_can_be_made_longer_but_not_another_one(plan: DataPlan, tmp_path: Path) -> None:

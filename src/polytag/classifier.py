@@ -17,8 +17,9 @@ from polytag.config.settings import effective
 from polytag.corpus import Corpus
 from polytag.decision.calibration import Platt
 from polytag.decision.decision import Decision
-from polytag.errors import ConfigError, DataError, NotFittedError
+from polytag.errors import ConfigError, DataError, NotFittedError, brief
 from polytag.formats.document import ReadOptions
+from polytag.formats.inputs import checked_count, checked_mapping, checked_path, checked_texts, listed_texts
 from polytag.kernels.sparse_rows import places_of, stack_rows
 from polytag.labels import LabelSet
 from polytag.metrics.of_sets import calibration_error, evaluate
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 _CELLS = 4_000_000  # maximum number of entries (documents x labels) of a batch
 _MOST = 2_000  # maximum number of documents of a batch
+_FIT = "fit takes fit(train, valid) with Corpus objects, or fit(texts, labels) with plain lists"
 _KEPT = 100  # labels per document that an evaluation keeps; metrics at k need far fewer
 
 
@@ -54,7 +56,9 @@ class Classifier:
             self.recipe = Recipe(model_name(model), own, model.seed, model.optimise)
             self.model: Model = model
         else:
-            self.recipe = model if isinstance(model, Recipe) else _named(model, options or {})
+            if isinstance(model, Recipe) and options:
+                raise ConfigError("options go with a model's name; this recipe has its settings already")
+            self.recipe = model if isinstance(model, Recipe) else _named(model, options)
             self.model = build_model(self.recipe)
         self.labels = LabelSet(())
         self.calibration: Platt | None = None
@@ -71,6 +75,8 @@ class Classifier:
 
     def continue_from(self, earlier: Classifier) -> Self:
         """Let ``fit`` continue from a trained classifier of the same model: its weights and its labels, with new ones added."""
+        if not isinstance(earlier, Classifier):
+            raise ConfigError(f"{brief(earlier)} is not a Classifier; load the earlier one, as in Classifier.load('runs/first')")
         earlier._require_trained()
         if type(self.model) is not type(earlier.model):
             mine, other = self.recipe.model, earlier.recipe.model
@@ -82,15 +88,24 @@ class Classifier:
     def fit(
         self,
         train: Corpus | Sequence[str],
-        valid: Corpus | Sequence[Sequence[str]] | None = None,
+        valid: Corpus | Sequence[Sequence[str]] | Any | None = None,
         run: Run | None = None,
+        *,
+        classes: Sequence[str] | None = None,
     ) -> Self:
-        """Train on a corpus (and a validation corpus), or on plain lists: ``fit(texts, labels)``."""
-        if not isinstance(train, Corpus):
+        """Train on a corpus (and a validation corpus), or on plain lists: ``fit(texts, labels)``.
+
+        The labels may also be an indicator matrix, with ``classes`` as the names of its columns.
+        """
+        if not isinstance(run, Run | None):
+            raise ConfigError(f"run is {brief(run)}; pass a Run, as in Run('runs/first')")
+        if isinstance(train, Corpus):
+            if not isinstance(valid, Corpus | None) or classes is not None:
+                raise DataError(_FIT)
+        else:
             if valid is None or isinstance(valid, Corpus):
-                raise DataError("fit takes fit(train, valid) with Corpus objects, or fit(texts, labels) with plain lists")
-            train, valid = Corpus.of(train, valid), None
-        assert valid is None or isinstance(valid, Corpus)
+                raise DataError(_FIT)
+            train, valid = Corpus.of(train, valid, classes=classes), None
         train.require_trainable()
         if self._earlier is not None:
             train = train.with_labels(self._earlier.labels.union(train.labels))
@@ -135,6 +150,8 @@ class Classifier:
         This needs a head that all labels share: ``laco`` with ``shared=true``. Other models raise ConfigError.
         """
         self._require_trained()
+        if not isinstance(labels, LabelSet | Mapping):
+            raise DataError(f"the new labels are {brief(labels)}; pass a dict such as {{'name': 'description'}}, or a LabelSet")
         new = labels if isinstance(labels, LabelSet) else LabelSet(labels, descriptions=labels)
         if again := [name for name in new if name in self.labels]:
             raise DataError(f"the label {again[0]!r} is known already; leave it out")
@@ -152,18 +169,13 @@ class Classifier:
     def scores(self, texts: Sequence[str], k: int | None = None) -> Scores:
         """Scores of all labels, or of the k best ones; calibrated if the classifier is."""
         self._require_trained()
-        if isinstance(texts, str):
-            raise DataError("give a list of texts, not one string")
-        if k is not None and k < 1:
-            raise ConfigError(f"k is {k}; it must be at least 1")
-        found = self.model.score(texts, k)
+        texts = checked_texts(texts)
+        found = self.model.score(texts, None if k is None else checked_count(k, len(self.labels)))
         return found if self.calibration is None else self.calibration.apply(found)
 
     def predict(self, texts: Sequence[str]) -> list[list[str]]:
         """The labels of every text, best first."""
-        if isinstance(texts, str):
-            raise DataError("give a list of texts, not one string")
-        return [prediction.labels for _, prediction in self.stream((None, text) for text in texts)]
+        return [prediction.labels for _, prediction in self.stream((None, text) for text in listed_texts(texts))]
 
     def stream(self, documents: Iterable[tuple[Item, str]], top: int | None = None) -> Iterator[tuple[Item, Prediction]]:
         """Label any number of documents in constant memory: from pairs (item, text) to pairs (item, prediction).
@@ -171,16 +183,29 @@ class Classifier:
         ``top`` is the number of best labels to predict, instead of the decided set.
         """
         self._require_trained()
-        source = iter(documents)
+        top = None if top is None else checked_count(top, len(self.labels), name="top")
+        if isinstance(documents, str | bytes | Mapping) or not isinstance(documents, Iterable):
+            raise DataError(f"the documents are {brief(documents)}; pass pairs (item, text), as in [('7', 'Fish quotas agreed')]")
+        return self._stream(iter(documents), top)
+
+    def _stream(self, source: Iterator[tuple[Item, str]], top: int | None) -> Iterator[tuple[Item, Prediction]]:
+        first = 0
         while batch := list(islice(source, self._batch())):
-            scores = self.scores([text for _, text in batch])
-            rows = self._rows(scores, top)
+            rows = self._rows(self.scores(checked_texts((_text_of(pair) for pair in batch), first)), top)
             for (item, _), prediction in zip(batch, rows, strict=True):
                 yield item, prediction
+            first += len(batch)
 
-    def evaluate(self, corpus: Corpus) -> dict[str, float]:
-        """All metrics on a labelled corpus; labels that were not in training count as missed."""
+    def evaluate(self, corpus: Corpus | Sequence[str], labels: Any = None, *, classes: Any = None) -> dict[str, float]:
+        """All metrics on a labelled corpus, or on plain lists: ``evaluate(texts, labels)``, as in ``fit``.
+
+        Labels that were not in training count as missed.
+        """
         self._require_trained()
+        if isinstance(corpus, Corpus) == (labels is not None) or (classes is not None and labels is None):
+            raise DataError("evaluate takes evaluate(corpus) with a Corpus, or evaluate(texts, labels) with plain lists")
+        if not isinstance(corpus, Corpus):
+            corpus = Corpus.of(corpus, labels, classes=classes)
         known = self.labels.union(corpus.labels)
         corpus = corpus.with_labels(known)
         predicted, kept = [], []
@@ -226,15 +251,16 @@ class Classifier:
 
     def reading(self, options: ReadOptions | None = None) -> ReadOptions:
         """Reading options for this classifier; columns that are not given are those of the training documents."""
-        options = options or ReadOptions()
+        options = ReadOptions() if options is None else options
         learned = {key: self.recipe.data.get("reading", {}).get(key) for key in ("text", "labels", "separator")}
         return replace(options, **{key: value for key, value in learned.items() if value and not getattr(options, key)})
 
     # -- files -----------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:
-        """Write the artefact to ``folder/model``; it replaces an earlier one only when it is complete."""
+        """Write the artefact to ``folder/model``; it replaces an earlier one only when it is complete and can be loaded."""
         self._require_trained()
+        place = checked_path(folder) / "model"
         state = {
             "model": self.recipe.model,
             "options": self.model.options(),
@@ -246,12 +272,17 @@ class Classifier:
             "decision": self.decision.state(),
             "training": self.training,
         }
-        write_artefact(Path(folder) / "model", state)
+
+        def check(saved: dict[str, Any]) -> None:
+            with restoring(place):
+                self._from_state(saved)
+
+        write_artefact(place, state, check)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read a trained classifier from a run or from its model folder."""
-        place = artefact_folder(folder)
+        place = artefact_folder(checked_path(folder))
         state = read_artefact(place)
         with restoring(place):
             classifier = cls._from_state(state)
@@ -267,18 +298,24 @@ class Classifier:
         classifier.labels, classifier.calibration = saved.model.labels, saved.calibration
         classifier.decision = Decision.from_state(state["decision"])
         classifier.training = state["training"]
-        n_labels = len(classifier.labels)
-        sizes = [len(classifier.training["label_counts"]), *(len(part) for part in (state["calibration"] or {}).values())]
-        if any(size != n_labels for size in sizes) or len(classifier.decision.thresholds) not in (1, n_labels):
-            raise ValueError("its parts have different numbers of labels")
         return classifier
 
 
-def _named(name: str, options: dict[str, Any]) -> Recipe:
+def _named(name: Any, given: Any) -> Recipe:
     """A recipe for a model by name; keys of the recipe, such as seed and optimise, may be among the options."""
+    if not isinstance(name, str):
+        raise ConfigError(f"{brief(name)} is not a model; pass its name, as in Classifier('br'), a model object or a recipe")
+    options = {} if given is None else checked_mapping(given, "the options", "{'c': [1.0]}")
     own = {key: options[key] for key in ("seed", "optimise", "calibrate", "closed", "min_labels") if key in options}
     rest = {key: value for key, value in options.items() if key not in own}
     return Recipe(model=name, options=rest, **own).checked()
+
+
+def _text_of(pair: Any) -> Any:
+    """The text of a pair (item, text)."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise DataError(f"a document is {brief(pair)}; pass pairs (item, text), as in ('7', 'Fish quotas agreed')")
+    return pair[1]
 
 
 def _widen(matrix: csr_array, n_labels: int) -> csr_array:

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.errors import DataError
+from polytag.errors import ConfigError, DataError, brief
 from polytag.formats.document import BadLine, Columns, Document, ReadOptions
 from polytag.formats.document_files import Reader, write_documents
+from polytag.formats.inputs import checked_labels, checked_texts
 from polytag.formats.parsers import documents_of
 from polytag.formats.splits import By, Rows, fold_rows, split_rows
 from polytag.labels import LabelSet
@@ -57,7 +58,7 @@ class Corpus:
     @classmethod
     def read(cls, path: str | Path, *, labels: LabelSet | str | Path | None = None, options: ReadOptions | None = None) -> Corpus:
         """Read a file; labels that are not in the given label set or label file are added at its end, with a warning."""
-        label_set = LabelSet.read(labels) if isinstance(labels, str | Path) else labels
+        label_set = LabelSet.read(labels) if isinstance(labels, str | Path) else _checked_set(labels)
         reader = Reader(path, options)
         documents = list(reader)
         if not documents:
@@ -69,26 +70,29 @@ class Corpus:
     def of(
         cls,
         texts: Iterable[str],
-        labels: Iterable[Iterable[str]],
+        labels: Iterable[Iterable[str]] | Any,
         *,
         ids: Iterable[str] | None = None,
         groups: Iterable[str] | None = None,
         label_set: LabelSet | None = None,
+        classes: Iterable[str] | None = None,
     ) -> Corpus:
-        """Build a corpus from plain lists: the texts, and the label names of each."""
-        texts, names = list(texts), list(labels)
-        id_list = [str(row) for row in range(1, len(texts) + 1)] if ids is None else [str(name) for name in ids]
-        group_list = [None] * len(texts) if groups is None else list(groups)
-        for what, size in (("labels", len(names)), ("ids", len(id_list)), ("groups", len(group_list))):
+        """Build a corpus from plain lists: the texts, and the label names of each.
+
+        The labels may also be an indicator matrix of 0 and 1 (documents × labels): an array, a sparse matrix or a data frame.
+        ``classes`` names its columns; a frame has names already.
+        """
+        texts, labelled = checked_texts(texts), checked_labels(labels, classes)
+        label_set = _checked_set(label_set)
+        if label_set is None and labelled.classes is not None:
+            label_set = LabelSet(labelled.classes)
+        id_list = [str(row) for row in range(1, len(texts) + 1)] if ids is None else _texts_of(ids, "ids")
+        group_list = [None] * len(texts) if groups is None else _texts_of(groups, "groups")
+        for what, size in (("labels", len(labelled.rows)), ("ids", len(id_list)), ("groups", len(group_list))):
             if size != len(texts):
                 raise DataError(f"{len(texts)} texts but {size} {what}; give one for every text")
-        for row, (text, own) in enumerate(zip(texts, names, strict=True)):
-            if not isinstance(text, str):
-                raise DataError(f"text {row} is of type {type(text).__name__}, not str")
-            if isinstance(own, str):
-                raise DataError(f"the labels of text {row} are the plain string {own!r}; put them into a list: [{own!r}]")
-        rows = zip(id_list, texts, names, group_list, strict=True)
-        documents = [Document(name, text, tuple(own), group) for name, text, own, group in rows]
+        rows = zip(id_list, texts, labelled.rows, group_list, strict=True)
+        documents = [Document(name, text, own, group) for name, text, own, group in rows]
         return cls.of_documents(documents, label_set=label_set)
 
     @classmethod
@@ -105,10 +109,15 @@ class Corpus:
     ) -> Corpus:
         """Build a corpus from a data frame or a Hugging Face dataset; columns that are not named are detected."""
         names = getattr(frame, "column_names", None)
-        names = list(frame.columns) if names is None else names
+        names = getattr(frame, "columns", None) if names is None else names
+        if names is None or callable(names):
+            raise DataError(f"{brief(frame)} is not a frame; pass a pandas frame or a Hugging Face dataset, or use Corpus.of")
         if isinstance(names, dict):
             raise DataError(f"this is a dictionary of datasets ({', '.join(names)}); take one of them")
         columns = Columns(ReadOptions(text=text, labels=labels, id=id, group=group, separator=separator), True, "the frame")
+        name, count = next(iter(Counter(names).most_common(1)), ("", 0))
+        if count > 1:
+            raise DataError(f"the frame has {count} columns {brief(name)}; rename all but one")
         columns.resolve([name for name in names if isinstance(name, str)])
         values = [_class_names(frame, name) if name == columns.label else frame[name] for name in columns.used]
         records = (dict(zip(columns.used, row, strict=True)) for row in zip(*values, strict=True))
@@ -191,17 +200,32 @@ class Corpus:
 
     def subset(self, rows: Sequence[int] | NDArray[Any]) -> Corpus:
         """The documents with these row numbers, or of a mask, with the same label set."""
-        chosen = np.asarray(rows)
-        numbers = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
+        numbers = self._row_numbers(rows)
         at = numbers.tolist()
         groups = None if self.groups is None else [self.groups[i] for i in at]
         truth = self.truth[numbers]
         return Corpus([self.ids[i] for i in at], [self.texts[i] for i in at], self.labels, truth, groups)
 
+    def _row_numbers(self, rows: Any) -> NDArray[np.int64]:
+        try:
+            chosen = np.asarray(rows)
+        except ValueError:  # lists of different lengths
+            chosen = np.empty((0, 0))
+        if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "biu"):
+            raise DataError(f"the rows are {brief(rows)}; pass row numbers, or a mask of True and False")
+        if chosen.dtype == bool and len(chosen) != len(self):
+            raise DataError(f"the mask has {len(chosen)} entries for {len(self)} documents; give one for every document")
+        numbers = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
+        if len(numbers) and not -len(self) <= numbers.min() <= numbers.max() < len(self):
+            raise DataError(f"there is no row {numbers.max()}; the rows are 0 to {len(self) - 1}")
+        return numbers
+
     def with_labels(self, label_set: LabelSet) -> Corpus:
         """The same documents with another label set; labels that are not in it are dropped, with a warning."""
         if label_set is self.labels:
             return self
+        if _checked_set(label_set) is None:
+            raise ConfigError("the label set is None; pass a LabelSet")
         found = [label_set.find(name) for name in self.labels]
         number = np.array([-1 if at is None else at for at in found], dtype=np.int64)[self.truth.indices]
         row = np.repeat(np.arange(len(self)), np.diff(self.truth.indptr))
@@ -218,6 +242,8 @@ class Corpus:
 
     def concat(self, other: Corpus) -> Corpus:
         """These documents followed by the others, with the labels of both."""
+        if not isinstance(other, Corpus):
+            raise DataError(f"{brief(other)} is not a Corpus; make one with Corpus.of or Corpus.read")
         labels = self.labels if other.labels is self.labels else self.labels.union(other.labels)
         own, more = self.with_labels(labels), other.with_labels(labels)
         indices = np.concatenate([own.truth.indices, more.truth.indices])
@@ -251,6 +277,19 @@ class Corpus:
     def folds(self, k: int, seed: int = 0, by: By = "random") -> list[tuple[Rows, Rows]]:
         """The k pairs of training rows and held-out rows; every document is held out exactly once."""
         return fold_rows(by, k, len(self), self.truth, self.groups, seed)
+
+
+def _checked_set(labels: Any) -> LabelSet | None:
+    if labels is not None and not isinstance(labels, LabelSet):
+        raise ConfigError(f"{brief(labels)} is not a LabelSet; make one, as in LabelSet(['a', 'b']), or name a label file")
+    return labels
+
+
+def _texts_of(values: Any, what: str) -> list[str]:
+    """Ids or groups as text; numbers are formatted."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise DataError(f"the {what} are {brief(values)}; pass a list with one for every text")
+    return ["" if value is None else str(value) for value in values]
 
 
 def _class_names(frame: Any, column: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,8 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.errors import DataError
-from polytag.formats.streams import reading, stem_and_suffix, writing
+from polytag.errors import DataError, brief
+from polytag.formats.document import BadLine, label_name
+from polytag.formats.inputs import checked_path
+from polytag.formats.parsers import Records, json_records, opened, plain_lines, table_records
+from polytag.formats.streams import stem_and_suffix, writing
+from polytag.storage.schema import Items, Named, Table, Text, check
 
 
 def indicator(rows: Sequence[Sequence[int]] | Sequence[NDArray[Any]], n_labels: int) -> csr_array:
@@ -35,6 +38,13 @@ def indicator_of_pairs(documents: NDArray[Any], labels: NDArray[Any], shape: tup
     return found
 
 
+LABELS = Table(
+    {"names": Items(Text()), **dict.fromkeys(("ids", "descriptions", "parents"), Named(Text()))},
+    optional=frozenset({"ids", "descriptions", "parents"}),
+)
+"""What a label set looks like when it is saved."""
+
+
 class LabelSet:
     """Ordered label names, each with an optional id, description and parent."""
 
@@ -47,7 +57,9 @@ class LabelSet:
         parents: Mapping[str, str] | None = None,
     ) -> None:
         """Store the names in order; the mappings have names as keys, and a parent may be given by name or id."""
-        self.names: tuple[str, ...] = tuple(names)
+        self.names: tuple[str, ...] = _text_names(names)
+        for what, table in (("ids", ids), ("descriptions", descriptions), ("parents", parents)):
+            _check_table(what, table)
         self.ids = dict(ids or {})
         self.descriptions = {name: text for name, text in (descriptions or {}).items() if text}
         self._number = {name: i for i, name in enumerate(self.names)}
@@ -197,8 +209,7 @@ class LabelSet:
         """Restore what ``state`` returned, or the records of earlier artefacts."""
         if isinstance(state, list):
             return cls.from_records(state)
-        if not all(isinstance(name, str) for name in state["names"]):
-            raise ValueError("a label's name is not text")
+        check(LABELS, state, {}, "labels")
         return cls(**state)
 
     def to_records(self) -> list[dict[str, str]]:
@@ -209,13 +220,18 @@ class LabelSet:
     @classmethod
     def from_records(cls, records: Iterable[Mapping[str, Any]], where: str = "labels") -> LabelSet:
         """Build a set from records with the key ``name`` and optionally ``id``, ``description`` and ``parent``."""
-        found = list(records)  # one pass per key, for speed: there may be half a million labels
-        names: list[Any] = [record.get("name") for record in found]
-        for line, name in enumerate(names, start=1):
-            if not isinstance(name, str) or not name:
-                raise DataError(f"{where}, line {line}: a label needs a 'name'; found the keys {sorted(found[line - 1])}")
+        return cls._of_lines(enumerate(records, start=1), where)
+
+    @classmethod
+    def _of_lines(cls, records: Records, where: str) -> LabelSet:
+        """Build a set from records with their line numbers."""
+        found: list[tuple[int, Any]] = list(records)  # one pass per key, for speed: there may be half a million labels
+        for line, record in found:
+            if isinstance(record, BadLine):
+                raise DataError(f"{where}, line {line}: {record}")
+        names = [_record_name(record, line, where) for line, record in found]
         tables = {
-            key: {name: str(record[key]) for name, record in zip(names, found, strict=True) if record.get(key)}
+            key: {name: str(record[key]) for name, (_, record) in zip(names, found, strict=True) if record.get(key)}
             for key in ("id", "description", "parent")
         }
         return cls(names, ids=tables["id"], descriptions=tables["description"], parents=tables["parent"])
@@ -227,13 +243,22 @@ class LabelSet:
         JSON lines with ``uid`` and ``title`` instead are those of the Extreme Classification Repository. Its documents refer to a
         label by line number, from 0, which becomes the id.
         """
-        suffix = stem_and_suffix(path)[1]
-        with reading(path) as file:
+        where = str(checked_path(path))
+        suffix = stem_and_suffix(where)[1]
+        with opened(where) as stream:
             if suffix in (".jsonl", ".json", ".ndjson"):
-                return cls.from_records(_named(list(_json_lines(file, str(path)))), str(path))
-            if suffix in (".csv", ".tsv"):
-                return cls.from_records(csv.DictReader(file, delimiter="," if suffix == ".csv" else "\t"), str(path))
-            return cls(line for line in (raw.rstrip("\r\n") for raw in file) if line)
+                records = _named(json_records(stream, '{"name": "..."}'))
+            elif suffix in (".csv", ".tsv"):
+                records = table_records(stream, "," if suffix == ".csv" else "\t", where)
+            else:
+                records = plain_lines(stream)
+            try:
+                found = cls._of_lines(records, where)
+            except DataError as error:
+                raise error if where in str(error) else DataError(f"{where}: {error}") from None
+        if not len(found):
+            raise DataError(f"{where}: no labels; the file is empty")
+        return found
 
     def write(self, path: str | Path) -> None:
         """Write the set as JSON lines."""
@@ -242,28 +267,60 @@ class LabelSet:
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
-def _json_lines(file: Iterable[str], where: str) -> Iterator[Mapping[str, Any]]:
-    for number, line in enumerate(file, start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{where}, line {number}: not JSON ({error.msg}, column {error.colno})") from None
-        if not isinstance(record, dict):
-            raise DataError(f'{where}, line {number}: expected an object like {{"name": "..."}}')
-        yield record
+def _text_names(names: Any) -> tuple[str, ...]:
+    """The names as a tuple, if all of them are text."""
+    try:
+        found = tuple(names)
+    except TypeError:
+        raise DataError(f"the label names are {brief(names)}; pass a list of str") from None
+    if not set(map(type, found)) <= {str}:
+        for number, name in enumerate(found):
+            if not isinstance(name, str):
+                raise DataError(f"label {number} is {brief(name)}, of type {type(name).__name__}; label names are text")
+        found = tuple(map(str, found))
+    return found
 
 
-def _named(records: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Labels with a title instead of a name: titles are made unique, and the line number becomes the id."""
-    if any("name" in record for record in records) or not any({"uid", "title"} <= record.keys() for record in records):
-        return records
-    titles = [str(record.get("title") or "").strip() for record in records]
+def _check_table(what: str, table: Any) -> None:
+    """Raise unless a table of a label set has text as keys and values."""
+    if table is None:
+        return
+    if not isinstance(table, Mapping):
+        raise DataError(f"the {what} of a label set are {brief(table)}; pass a dict with label names as keys")
+    if not set(map(type, table)) | set(map(type, table.values())) <= {str, type(None)}:
+        for key, value in table.items():
+            if not isinstance(key, str) or not isinstance(value, str | None):
+                raise DataError(f"the {what} of a label set have {brief(key)}: {brief(value)}; names and values are text")
+
+
+def _record_name(record: Mapping[str, Any], line: int, where: str) -> str:
+    if not isinstance(record, Mapping):
+        raise DataError(f"{where}, line {line}: {brief(record)} is not a label; expected an object with a 'name'")
+    found = record.get("name")
+    try:
+        name = "" if found is None else label_name(found)
+    except BadLine as bad:
+        raise DataError(f"{where}, line {line}: {bad}") from None
+    if not name or name.isspace():
+        raise DataError(f"{where}, line {line}: a label needs a 'name'; found the keys {sorted(map(str, record))}")
+    return name
+
+
+def _named(records: Records) -> Records:
+    """Labels with a title instead of a name: titles are made unique, and the number of the label becomes the id."""
+    lines: list[tuple[int, Any]] = list(records)
+    good = [record for _, record in lines if not isinstance(record, BadLine)]
+    if any("name" in record for record in good) or not any({"uid", "title"} <= record.keys() for record in good):
+        yield from lines
+        return
+    titles = [_title(record) for _, record in lines]
     counts = Counter(titles)
-    named: list[Mapping[str, Any]] = []
-    for number, title in enumerate(titles):
+    for number, ((line, record), title) in enumerate(zip(lines, titles, strict=True)):
         # a title that is a number must not be confused with the id of another label
         plain = counts[title] == 1 and not title.isdigit()
-        named.append({"name": title if title and plain else f"{title} #{number}" if title else str(number), "id": str(number)})
-    return named
+        name = title if title and plain else f"{title} #{number}" if title else str(number)
+        yield line, record if isinstance(record, BadLine) else {"name": name, "id": str(number)}
+
+
+def _title(record: Any) -> str:
+    return "" if isinstance(record, BadLine) else str(record.get("title") or "").strip()

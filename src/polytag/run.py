@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import json
@@ -16,7 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
 
-from polytag.errors import ArtefactError, ConfigError
+from polytag.errors import ArtefactError, ConfigError, file_error
+from polytag.formats.inputs import checked_path
 from polytag.storage.artefact import MANIFEST, polytag_version, read_artefact, write_artefact
 from polytag.storage.atomic_text import replace_text
 from polytag.storage.plain_json import plain
@@ -51,7 +53,7 @@ class Run:
 
         ``progress`` None = bars on a terminal, unless polytag logs only warnings; ``resume`` keeps earlier checkpoints.
         """
-        self.folder = None if folder is None else Path(folder)
+        self.folder = None if folder is None else checked_path(folder)
         self.resume = resume
         self.fingerprint = ""
         self._progress = progress
@@ -85,7 +87,8 @@ class Run:
             self._bars = None
         for file in (self._log, self._lock):
             if file is not None:
-                file.close()
+                with contextlib.suppress(OSError):  # a full disk; the line that could not be written has raised before
+                    file.close()
         self._log = self._lock = None
 
     @property
@@ -109,8 +112,11 @@ class Run:
         if self._log is not None:
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
             record = {"time": now, "elapsed": round(time.monotonic() - self._started, 3), "event": event, **values}
-            self._log.write(json.dumps(plain(record), ensure_ascii=False, allow_nan=False) + "\n")
-            self._log.flush()
+            try:
+                self._log.write(json.dumps(plain(record), ensure_ascii=False, allow_nan=False) + "\n")
+                self._log.flush()
+            except OSError as error:
+                raise file_error(self._log.name, error) from None
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Write the metrics of this run; non-finite numbers become null."""
@@ -197,7 +203,7 @@ class Run:
         """
         if total is None and isinstance(iterable, Sized):
             total = len(iterable)
-        wanted = sys.stderr.isatty() and logging.getLogger("polytag").level <= logging.INFO
+        wanted = sys.stderr is not None and sys.stderr.isatty() and logging.getLogger("polytag").level <= logging.INFO
         bar = wanted if self._progress is None else self._progress
         counted = ((place(item) if place else number, item) for number, item in enumerate(iterable, 1))
         return self._with_bar(counted, description, total) if bar else _with_lines(counted, description, total)

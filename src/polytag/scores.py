@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.errors import ConfigError
+from polytag.errors import ConfigError, brief
+from polytag.formats.inputs import checked_count
 from polytag.kernels.sparse_rows import places_of, stack_rows
 
 _FEW = 32  # up to this k a kernel selects the best labels; above, all are sorted
@@ -67,8 +68,11 @@ class Scores:
         return bool(self.matrix.nnz == self.matrix.shape[0] * self.matrix.shape[1])
 
     def ranked(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The k best labels per document, best first (ties by number): numbers and values, padded with -1 and ``absent``."""
-        n = len(self)
+        """The k best labels per document, best first (ties by number): numbers and values, padded with -1 and ``absent``.
+
+        There are at most as many columns as labels.
+        """
+        n, k = len(self), checked_count(k, self.matrix.shape[1], least=0)
         labels = np.full((n, k), -1, dtype=np.int32)
         values = np.full((n, k), self.absent, dtype=np.float32)
         data, indices, indptr = self.matrix.data, self.matrix.indices, self.matrix.indptr
@@ -79,9 +83,8 @@ class Scores:
             return labels, values
         if self.is_full and n:
             table = data.reshape(n, -1)
-            width = min(k, table.shape[1])
-            order = np.argsort(-table, axis=1, kind="stable")[:, :width]
-            labels[:, :width], values[:, :width] = order, np.take_along_axis(table, order, 1)
+            order = np.argsort(-table, axis=1, kind="stable")[:, :k]
+            labels[:], values[:] = order, np.take_along_axis(table, order, 1)
             return labels, values
         row = np.repeat(np.arange(n), np.diff(indptr))
         order = np.lexsort((indices, -data, row))
@@ -99,11 +102,14 @@ class Scores:
 
     def above(self, threshold: float) -> list[list[str]]:
         """The names that score at least the threshold, per document, best first."""
+        if isinstance(threshold, bool) or not isinstance(threshold, int | float | np.integer | np.floating):
+            raise ConfigError(f"the threshold is {brief(threshold)}; it must be a number")
         width = int(np.diff(self.matrix.indptr).max(initial=0))
         return [[name for name, value in row if value >= threshold] for row in self.top(width)]
 
     def best(self, k: int) -> Scores:
         """The same scores with at most k labels per document."""
+        k = checked_count(k, self.matrix.shape[1], least=0)
         if int(np.diff(self.matrix.indptr).max(initial=0)) <= k:
             return self
         labels, values = self.ranked(k)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from polytag.cli.compare import compare
 from polytag.cli.data import data_app
@@ -15,11 +19,45 @@ from polytag.cli.export import export
 from polytag.cli.info import info
 from polytag.cli.options import expanded
 from polytag.cli.predict import predict
+from polytag.cli.standard_streams import discard_output, note, open_closed_streams
 from polytag.cli.train import train
 from polytag.cli.tune import tune
+from polytag.errors import PolytagError, brief, file_error
+
+_OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory")  # torch has no class of its own for it on a CPU
+_UsageError: Any = typer.BadParameter.__bases__[0]  # typer has it from click, or from a copy of click inside of it
+
+
+class ReaderGone(Exception):
+    """Whoever read standard output has closed it, as ``head`` does; that is no error."""
+
+
+class Verbs(TyperGroup):
+    """The verbs; a closed pipe ends them quietly, where the library would end with exit code 1."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Parse the command line; ``--help`` prints."""
+        with _until_the_reader_goes():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a verb."""
+        with _until_the_reader_goes():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _until_the_reader_goes() -> Iterator[None]:
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise ReaderGone from None
+
 
 app = typer.Typer(
     name="polytag",
+    cls=Verbs,
     help="Multi-label text classification: from ten labels to half a million, flat or in a tree.",
     no_args_is_help=True,
     add_completion=False,
@@ -49,14 +87,43 @@ def polytag(
 
 
 def main() -> None:
-    """Run the command line; a ``PolytagError`` is one line and exit code 2, a bug shows its traceback."""
-    from polytag.errors import PolytagError
-
+    """Run the command line; what a user can cause is one line and exit code 2, a bug shows its traceback."""
+    open_closed_streams()
     try:
-        app()
+        code = _run()
     except PolytagError as error:
-        typer.echo(f"polytag: {' '.join(str(error).split())}", err=True)
-        sys.exit(2)
+        code = _refused(str(error))
+    except OSError as error:  # of a file that no other code expected to fail
+        if error.errno is None:
+            raise
+        code = _refused(str(file_error(error.filename, error)) if error.filename else error.strerror or str(error))
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not _OUT_OF_MEMORY.search(str(error)):
+            raise
+        code = _refused(f"out of memory ({brief(str(error), 200)}); take smaller sizes, or a machine with more memory")
+    discard_output()
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Run a verb and return the exit code."""
+    try:
+        code = app(standalone_mode=False, prog_name="polytag")
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+            return 2
+        where = error.ctx.command_path if error.ctx else "polytag"
+        words = error.format_message().rstrip(".")
+        return _refused(f"{words[:1].lower()}{words[1:]}; see '{where} --help'")
+    except ReaderGone:
+        return 0
+    return code if isinstance(code, int) else 0
+
+
+def _refused(reason: str) -> int:
+    note(f"polytag: {reason}")
+    return 2
 
 
 if __name__ == "__main__":

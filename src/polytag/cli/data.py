@@ -81,12 +81,13 @@ def sample(out: Annotated[Path, typer.Option("--out", help="output folder")] = P
     import shutil
 
     from polytag import datasets
-    from polytag.formats.streams import make_folder
+    from polytag.formats.streams import make_folder, written
 
     make_folder(out)
     for name in ("train", "valid", "test", "labels", "attribution"):
         path = datasets.sample_path(name)
-        shutil.copyfile(path, out / path.name)
+        with written(out / path.name) as place:
+            shutil.copyfile(path, place)
     typer.echo(str(out))
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from polytag.cli.options import RunArgument
+from polytag.cli.standard_streams import note
 
 
 def export(
@@ -25,4 +26,4 @@ def export(
         raise ConfigError("no export format given; the only one is ONNX: add --onnx")
     model = Classifier.load(run).model
     folder = model.export(artefact_folder(run), int8=int8)
-    typer.echo(f"exported {'in 8 bits' if int8 else 'in float32'}: {folder}", err=True)
+    note(f"exported {'in 8 bits' if int8 else 'in float32'}: {folder}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from polytag.cli.options import BadOption, FormatOption, Reading, RunArgument, TextOption
+from polytag.cli.standard_streams import note
 
 
 def predict(
@@ -25,10 +24,6 @@ def predict(
     from polytag.verbs.prediction import predict_file
 
     options = Reading(format=format, text=text, on_bad=on_bad).options()
-    try:
-        counts = predict_file(run, documents, out, top=top, options=options)
-    except BrokenPipeError:  # the consumer has closed the pipe, as `head` does: discard buffered output
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit from None
+    counts = predict_file(run, documents, out, top=top, options=options)
     skipped = f", {counts.bad:,} bad {'line' if counts.bad == 1 else 'lines'} skipped" if counts.bad else ""
-    typer.echo(f"labelled {counts.read:,} {'document' if counts.read == 1 else 'documents'}{skipped}", err=True)
+    note(f"labelled {counts.read:,} {'document' if counts.read == 1 else 'documents'}{skipped}")

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import typer
 
+from polytag.cli.standard_streams import note
+
 
 @contextmanager
 def resumable() -> Iterator[None]:
@@ -14,5 +16,5 @@ def resumable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo("polytag: interrupted; run the same command with --resume to continue", err=True)
+        note("polytag: interrupted; run the same command with --resume to continue")
         raise typer.Exit(130) from None

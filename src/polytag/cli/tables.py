@@ -22,11 +22,19 @@ def as_json(value: Any) -> str:
     return json.dumps(plain(value), indent=2, ensure_ascii=False)
 
 
+class _Printer(Console):
+    """A console that leaves a closed pipe to its caller; rich would end the program with exit code 1."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise again."""
+        raise BrokenPipeError
+
+
 def show(what: RenderableType) -> None:
     """Print to standard output, 160 characters wide if that is not a terminal."""
-    console = Console()
+    console = _Printer()
     if not console.is_terminal:
-        console = Console(width=160)
+        console = _Printer(width=160)
     console.print(what)
 
 

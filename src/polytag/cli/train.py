@@ -10,6 +10,7 @@ import typer
 
 from polytag.cli.options import Overrides, Reading, ResumeOption, TrainingInput
 from polytag.cli.resumable import resumable
+from polytag.cli.standard_streams import note
 
 
 def train(
@@ -44,6 +45,6 @@ def train(
     report = classifier.decision.report
     if report:
         error = f", calibration error {report['calibration_error']:.4f}" if "calibration_error" in report else ""
-        typer.echo(f"{report['metric']} {report['fitted']:.4f} on held-out documents ({report['rule']}){error}", err=True)
+        note(f"{report['metric']} {report['fitted']:.4f} on held-out documents ({report['rule']}){error}")
     size = f"{classifier.training['documents']:,} documents, {len(classifier.labels):,} labels"
-    typer.echo(f"trained {recipe.model} on {size}: {out}", err=True)
+    note(f"trained {recipe.model} on {size}: {out}")

@@ -9,6 +9,7 @@ import typer
 
 from polytag.cli.options import JsonOption, Overrides, Reading, ResumeOption, TrainingInput
 from polytag.cli.resumable import resumable
+from polytag.cli.standard_streams import note
 
 
 def tune(
@@ -46,4 +47,4 @@ def tune(
         typer.echo(as_json(as_record(finished, recipe.optimise)))
     else:
         show(trials_table(finished, recipe.optimise))
-    typer.echo(f"best recipe: {out / BEST}", err=True)
+    note(f"best recipe: {out / BEST}")

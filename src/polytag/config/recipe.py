@@ -15,9 +15,12 @@ from polytag.config.registry import MODELS, class_of
 from polytag.config.search_ranges import Search, read_search
 from polytag.config.settings import check_fields, declared, param, title
 from polytag.config.toml_text import read_toml, toml_text
-from polytag.errors import ConfigError, suggestion
+from polytag.errors import ConfigError, brief, suggestion
 from polytag.storage.atomic_text import replace_text
 
+_FILES = ("train", "valid", "labels", "from", "fingerprint")
+_COLUMNS = ("format", "labels", "id", "group", "separator", "on_bad")
+_KINDS: dict[str, Any] = {"text": str | Path, "a table": dict, "text or a list of text": str | list | tuple}
 _HEADER = "# The settings of a training. The same recipe with the same data gives the same model.\n"
 
 
@@ -60,6 +63,7 @@ class Recipe:
         for name in _shared(cls):
             if options.pop(name, values[name]) != values[name]:
                 raise ConfigError(f"the recipe has one {name!r} at its top and another under [options]; keep the one at the top")
+        _check_data(values["data"])
         checked = dataclasses.replace(self, **{**values, "options": options})
         checked.search()
         return checked
@@ -81,14 +85,14 @@ class Recipe:
             name, equals, text = setting.partition("=")
             name = name.strip()
             if not equals:
-                raise ConfigError(f"--set {setting!r} has no value; write it as NAME=VALUE")
+                raise ConfigError(f"--set {brief(setting, 80)} has no value; write it as NAME=VALUE")
             if "." in name and cls.composite:
                 chosen["settings"] = _with_part_setting(cls, chosen, name, text.strip())
                 continue
             if name not in own and name not in options:
                 hint = "name it with --model" if name == "model" else suggestion(name, [*options, *own])
-                raise ConfigError(f"--set {setting!r}: {title(cls)} has no option {name!r}; {hint}")
-            value = (own.get(name) or options[name]).from_text(text.strip(), f"--set {setting!r}: {name!r}")
+                raise ConfigError(f"--set {brief(setting, 80)}: {title(cls)} has no option {name!r}; {hint}")
+            value = (own.get(name) or options[name]).from_text(text.strip(), f"--set {brief(setting, 80)}: {name!r}")
             (changed if name in own else chosen)[name] = value
         return dataclasses.replace(self, options=chosen, **changed).checked()
 
@@ -109,7 +113,7 @@ class Recipe:
 def _with_part_setting(cls: Any, options: Mapping[str, Any], name: str, text: str) -> dict[str, Any]:
     """The settings of a model's parts, with the one named PART.OPTION added."""
     part, _, option = name.rpartition(".")
-    where = f"--set '{name}={text}'"
+    where = f"--set {brief(f'{name}={text}', 80)}"
     kinds = cls.part_classes(part, options)
     known = {key: found for kind in reversed(kinds) for key, found in declared(kind).items()}
     if option not in known:
@@ -117,6 +121,21 @@ def _with_part_setting(cls: Any, options: Mapping[str, Any], name: str, text: st
         raise ConfigError(f"{where}: {titles} has no option {option!r}; {suggestion(option, list(known))}")
     settings = options.get("settings", {})
     return {**settings, part: {**settings.get(part, {}), option: known[option].from_text(text, f"{where}: {option!r}")}}
+
+
+def _check_data(data: Mapping[str, Any]) -> None:
+    """Raise unless the table [data] has the known keys with values of their types."""
+    _check_table(data, {**dict.fromkeys(_FILES, "text"), "reading": "a table"}, "[data]")
+    _check_table(data.get("reading", {}), {**dict.fromkeys(_COLUMNS, "text"), "text": "text or a list of text"}, "[data.reading]")
+
+
+def _check_table(table: Mapping[str, Any], kinds: Mapping[str, str], where: str) -> None:
+    for key, value in table.items():
+        if key not in kinds:
+            raise ConfigError(f"{where} has no key {brief(key)}; {suggestion(str(key), list(kinds))}")
+        items = value if isinstance(value, list | tuple) else ()
+        if not isinstance(value, _KINDS[kinds[key]]) or not all(isinstance(item, str) for item in items):
+            raise ConfigError(f"{where} {key!r} is {brief(value)}, but it must be {kinds[key]}")
 
 
 def build_model(recipe: Recipe) -> Any:

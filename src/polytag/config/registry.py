@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from polytag.errors import ConfigError, suggestion
+from polytag.errors import ConfigError, brief, suggestion
 
 MODELS = {
     "bert": "polytag.models.bert:Bert",
@@ -31,8 +31,8 @@ MODELS = {
 
 def class_of(name: str) -> type[Any]:
     """The class of a model, by its name; imported on demand."""
-    if name not in MODELS:
-        raise ConfigError(f"there is no model {name!r}; {suggestion(name, list(MODELS))}")
+    if not isinstance(name, str) or name not in MODELS:
+        raise ConfigError(f"there is no model {brief(name)}; {suggestion(str(name), list(MODELS))}")
     found = imported(MODELS[name], f"the model {name!r}")
     assert isinstance(found, type)
     return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from polytag.errors import ConfigError, suggestion
+from polytag.errors import ConfigError, brief, suggestion
 
-TRIALS = 20
+TRIALS, MOST_TRIALS = 20, 1_000_000
 Check: TypeAlias = Callable[[Any, str], Any]
 """Casts a value to the type of an option; the second argument, its location, begins the error message."""
 
@@ -33,10 +33,12 @@ def read_search(table: Mapping[str, Any], model: str, options: Mapping[str, Chec
     """The table [tune] of a recipe, checked against the options of its model; ``model`` is its name in errors."""
     _known(table, ("trials", "ranges"), "[tune]")
     trials, ranges = table.get("trials", TRIALS), table.get("ranges", {})
-    if type(trials) is not int or trials < 1:
-        raise ConfigError(f"[tune] 'trials' is {trials!r}, but it must be a whole number, at least 1")
+    if type(trials) is not int or not 1 <= trials <= MOST_TRIALS:
+        raise ConfigError(
+            f"[tune] 'trials' is {brief(trials)}, but it must be a whole number, at least 1 and at most {MOST_TRIALS}"
+        )
     if not isinstance(ranges, Mapping):
-        raise ConfigError(f"[tune] 'ranges' is {ranges!r}, but it must be a table; write the ranges under [tune.ranges]")
+        raise ConfigError(f"[tune] 'ranges' is {brief(ranges)}, but it must be a table; write the ranges under [tune.ranges]")
     for name in ranges:
         if name not in options:
             raise ConfigError(f"[tune.ranges] {model} has no option {name!r}; {suggestion(name, list(options))}")
@@ -55,14 +57,14 @@ def _range(name: str, value: Any, check: Check) -> Range:
     if isinstance(value, Mapping):
         return _between(name, value, check, where)
     if not isinstance(value, list | tuple):
-        raise ConfigError(f"{where} is {value!r}, but it must be a table such as {{low = 1, high = 10}}, or a list of values")
+        raise ConfigError(f"{where} is {brief(value)}, but it must be a table such as {{low = 1, high = 10}} or a list of values")
     value = [list(item) if isinstance(item, tuple) else item for item in value]  # as in TOML and JSON
     for number, item in enumerate(value):
         check(item, where)
         if item in value[:number]:
-            raise ConfigError(f"{where} has {item!r} twice; name every value once")
+            raise ConfigError(f"{where} has {brief(item)} twice; name every value once")
     if len(value) < 2:
-        raise ConfigError(f"{where} is {value!r}: nothing to choose from; name two values or more, or set it under [options]")
+        raise ConfigError(f"{where} is {brief(value)}: nothing to choose from; name two values or more or set it under [options]")
     return Range(name, choices=tuple(value))
 
 
@@ -75,11 +77,12 @@ def _between(name: str, table: Mapping[str, Any], check: Check, where: str) -> R
     low, high = (_number(table[key], check, f"{where}: {key!r}") for key in ("low", "high"))
     log = table.get("log", False)
     if not isinstance(log, bool):
-        raise ConfigError(f"{where}: 'log' is {log!r}, but it must be true or false")
+        raise ConfigError(f"{where}: 'log' is {brief(log)}, but it must be true or false")
     if low >= high:
-        raise ConfigError(f"{where}: 'low' is {table['low']!r} and 'high' {table['high']!r}; 'low' must be the smaller one")
+        given = f"'low' is {brief(table['low'])} and 'high' {brief(table['high'])}"
+        raise ConfigError(f"{where}: {given}; 'low' must be the smaller one")
     if log and low <= 0:
-        raise ConfigError(f"{where}: 'low' is {table['low']!r}, but with log = true it must be above 0")
+        raise ConfigError(f"{where}: 'low' is {brief(table['low'])}, but with log = true it must be above 0")
     return Range(name, low, high, log)
 
 
@@ -87,5 +90,5 @@ def _number(value: Any, check: Check, where: str) -> float:
     found = check(value, where)
     found = found[0] if isinstance(found, list | tuple) and len(found) == 1 else found  # c = 2 is a list of one
     if isinstance(found, bool) or not isinstance(found, int | float) or not abs(found) < float("inf"):
-        raise ConfigError(f"{where} is {value!r}, but only numbers have a range; list the values instead, as in [true, false]")
+        raise ConfigError(f"{where} is {brief(value)}, but only numbers have a range; list the values, as in [true, false]")
     return found

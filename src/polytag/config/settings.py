@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 
 from polytag.config.registry import registered_name
 from polytag.config.values import cast, parse, type_words
-from polytag.errors import ConfigError, suggestion
+from polytag.errors import ConfigError, brief, suggestion
 
 T = TypeVar("T")
+LARGEST = 10**9  # of whole numbers without a declared maximum; compiled code and networks overflow far above it
 Condition = Mapping[str, Sequence[Any]]
 """Settings by name, each with the values under which another setting has an effect."""
 
@@ -104,7 +105,7 @@ class Declared:
         for item in items:
             if self.choices and item not in self.choices and result not in self.choices:
                 raise self._error(value, where)
-            if isinstance(item, numbers.Real) and not self._in_range(float(item)):
+            if isinstance(item, numbers.Real) and not self._in_range(item):
                 raise self._error(value, where)
         return result
 
@@ -125,15 +126,17 @@ class Declared:
                 return f"with {name}={values[name] if values[name] != '' else repr('')}"
         return None
 
-    def _in_range(self, value: float) -> bool:
-        return (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
+    def _in_range(self, value: Any) -> bool:
+        most = LARGEST if self.maximum is None and isinstance(value, int) else self.maximum
+        return (self.minimum is None or value >= self.minimum) and (most is None or value <= most)
 
     def _error(self, value: Any, where: str) -> ConfigError:
         parts = [self.type]
         parts += [f"one of {', '.join(map(str, self.choices))}"] if self.choices else []
         parts += [f"at least {self.minimum:g}"] if self.minimum is not None else []
         parts += [f"at most {self.maximum:g}"] if self.maximum is not None else []
-        return ConfigError(f"{where} is {value!r}, but it must be {', '.join(parts)}")
+        parts += [f"at most {LARGEST:,}"] if self.maximum is None and isinstance(value, int) and value > LARGEST else []
+        return ConfigError(f"{where} is {brief(value)}, but it must be {', '.join(parts)}")
 
 
 def declared(cls: type[Any]) -> Mapping[str, Declared]:
@@ -215,7 +218,7 @@ def check_settings(cls: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     known = declared(cls)
     for name in values:
         if name not in known:
-            raise ConfigError(f"{title(cls)} has no option {name!r}; {suggestion(name, list(known))}")
+            raise ConfigError(f"{title(cls)} has no option {brief(name)}; {suggestion(str(name), list(known))}")
     return check_fields(cls, values, f"{title(cls)}: the option ")
 
 

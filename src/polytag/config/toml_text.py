@@ -62,12 +62,20 @@ def _toml_value(value: Any) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """The table of a file; errors name the file."""
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        return parsed_toml(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; name a recipe (.toml)") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a recipe (.toml)") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8; convert it first") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}; text needs quotes, true and false do not") from None
+
+
+def parsed_toml(text: str) -> dict[str, Any]:
+    """The table of a text; ValueError if it is none, also if it is nested too deeply or a number has too many digits."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

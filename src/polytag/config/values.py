@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -65,7 +66,7 @@ def cast(value: Any, hint: Any) -> Any:
         _require(value is None or (isinstance(value, str) and value.lower() == "none"))
         return None
     if hint is float:
-        _require(number and value == value)  # NaN would pass every limit
+        _require(number and abs(value) <= sys.float_info.max)  # NaN would pass every limit, and infinity some
         return float(value)
     if hint is int:
         _require(number and isinstance(value, int))

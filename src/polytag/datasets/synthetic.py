@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.corpus import Corpus
-from polytag.errors import ConfigError
+from polytag.errors import ConfigError, brief
 from polytag.formats.document import Document
 from polytag.formats.document_files import write_documents
+from polytag.formats.inputs import checked_seed
 from polytag.labels import LabelSet, indicator_of_pairs
 
 if TYPE_CHECKING:
     from polytag.run import Run
 
 _BLOCK = 20_000  # documents generated at once; bounds the memory
+_LARGEST = 10**9
 _MOST_HELD = 10_000  # maximum number of validation documents, and of test documents
 
 
@@ -45,9 +47,11 @@ class Shape:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Reject sizes below 1."""
-        if min(self.documents, self.labels, self.words_per_document, self.vocabulary, self.own, self.group) < 1:
-            raise ConfigError("every size of a synthetic corpus must be at least 1")
+        """Reject sizes that are out of range."""
+        sizes = (self.documents, self.labels, self.words_per_document, self.vocabulary, self.own, self.group)
+        if not all(isinstance(size, int) and 1 <= size <= _LARGEST for size in sizes):
+            raise ConfigError(f"every size of a synthetic corpus must be at least 1 and at most {_LARGEST:,}, not {brief(sizes)}")
+        checked_seed(self.seed)
 
 
 def features_and_truth(shape: Shape) -> tuple[csr_array, csr_array]:

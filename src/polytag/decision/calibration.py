@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from polytag.kernels.compiler import njit
 from polytag.kernels.threads import in_threads
 from polytag.scores import Scores
+from polytag.storage.schema import Array, Table
 
+PLATT = Table({"slopes": Array(("float32",), ("labels",)), "offsets": Array(("float32",), ("labels",))})
+"""What a calibration looks like when it is saved."""
 _MAX_ENTRIES = 200_000  # the global curve is fitted on at most this many entries, evenly spaced
 _LABELS = 16  # labels per task of a thread
 _PRIOR = 5.0  # informative entries after which a label's own curve weighs about as much as the global one

@@ -14,9 +14,12 @@ from scipy.sparse import csr_array
 
 from polytag.decision.calibration import Platt
 from polytag.scores import Scores
+from polytag.storage.schema import Items, Number
 
 _NEVER = -300.0  # log-odds of an impossible label
 _SURE = 1e-6  # lower bound of 1 - p in the log-odds
+CURVE = Items(Number(-1e9, 1e9, whole=False), count=2)
+"""What a curve looks like when it is saved: slope and offset."""
 STRAIGHT = (1.0, 0.0)  # slope and offset of the identity
 
 

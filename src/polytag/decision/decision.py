@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from polytag.config.groups.common_settings import METRIC_NAMES
 from polytag.decision.thresholds import Evidence, apply, common, evidence, select
 from polytag.errors import ConfigError
 from polytag.kernels.sparse_rows import stack_rows
@@ -17,6 +18,8 @@ from polytag.kernels.threads import in_threads
 from polytag.labels import LabelSet
 from polytag.metrics.of_sets import macro_f1, micro_f1, subset_accuracy
 from polytag.scores import Scores
+from polytag.storage.schema import Anything, Array, Number, Sizes, Switch, Table, Text
+from polytag.storage.state_json import State
 
 METRICS: dict[str, Callable[[csr_array, csr_array], float]] = {
     "micro_f1": micro_f1,
@@ -29,6 +32,27 @@ _PARTS = 5
 _ENOUGH = 5_000  # decisions wanted in cross-fitting; fewer documents are divided several times
 _MOST_TIMES = 10  # maximum number of divisions
 NOISE = 0.002  # smaller differences of the metric are not significant
+
+
+def _thresholds_fit(state: State, sizes: Sizes) -> None:
+    if len(state["thresholds"]) not in (1, sizes["labels"]):
+        raise ValueError("its decision has another number of thresholds than of labels")
+
+
+DECISION = Table(
+    {
+        "rule": Text(RULES),
+        "optimise": Text(METRIC_NAMES),
+        "min_labels": Number(0, 2**31 - 1),
+        "closed": Switch(),
+        "k": Number(0, 2**31 - 1),
+        "thresholds": Array(("float32",), ("thresholds",)),
+        "report": Anything(),
+    },
+    own=frozenset({"thresholds"}),
+    rules=(_thresholds_fit,),
+)
+"""What a decision looks like when it is saved."""
 
 
 @dataclass

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.decision.calibration import logit
+from polytag.kernels.compiler import njit
 from polytag.scores import Kind, Scores
 
 _LOWEST = 0.05  # lower bound of the F1 that the search for thresholds considers

@@ -6,11 +6,12 @@ import ast
 import difflib
 import json
 import logging
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from polytag.errors import ConfigError, DataError
+from polytag.errors import ConfigError, DataError, brief
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +79,13 @@ class ReadOptions:
         """Split a text option given as one string, and check the rest."""
         if isinstance(self.text, str):
             object.__setattr__(self, "text", tuple(name.strip() for name in self.text.split(",") if name.strip()))
+        if not isinstance(self.text, Sequence) or not all(isinstance(name, str) for name in self.text):
+            raise ConfigError(f"text is {brief(self.text)}; it must be the name of a column, or a list of names")
+        for key in ("format", "labels", "id", "group", "separator"):
+            if not isinstance(getattr(self, key), str | None):
+                raise ConfigError(f"{key} is {brief(getattr(self, key))}; it must be text")
         if self.on_bad not in ("fail", "skip"):
-            raise ConfigError(f"on_bad is {self.on_bad!r}; it must be 'fail' or 'skip'")
+            raise ConfigError(f"on_bad is {brief(self.on_bad)}; it must be 'fail' or 'skip'")
 
 
 class BadLine(Exception):
@@ -107,11 +113,11 @@ class Cells:
         if isinstance(value, str):
             return self._split(value)
         if isinstance(value, list | tuple):
-            return tuple(name for name in (item if type(item) is str else _label(item) for item in value) if name)
+            return label_names(value)
         if _missing(value):
             return ()
         if isinstance(value, int) and not isinstance(value, bool):
-            return (str(value),)
+            return (_digits(value),)
         if hasattr(value, "tolist"):  # an array, as in data frames
             return self.labels(value.tolist())
         raise BadLine(f"the labels are {_kind(value)}; they must be a list of names or a string")
@@ -121,7 +127,7 @@ class Cells:
             return ()
         listed = _listed(cell)
         if listed is not None:
-            return tuple(name for name in listed if name)
+            return label_names(listed)
         if self.separator is None:
             self.detect((cell,))  # no earlier cell has a separator, so none was split wrongly
         if not self.separator:
@@ -144,12 +150,26 @@ def _listed(cell: str) -> list[str] | None:
     return None
 
 
-def _label(item: object) -> str:
+def label_names(items: Iterable[object]) -> tuple[str, ...]:
+    """The label names in a list: whole numbers become text, and blank names are dropped."""
+    names = (item if type(item) is str else label_name(item) for item in items)
+    return tuple(name for name in names if name and not name.isspace())
+
+
+def label_name(item: object) -> str:
+    """The name of a label, from text or a whole number."""
     if isinstance(item, str):
         return str(item)
-    if isinstance(item, int) and not isinstance(item, bool):
-        return str(item)
+    if isinstance(item, numbers.Integral) and not isinstance(item, bool):
+        return _digits(int(item))
     raise BadLine(f"a label is {_kind(item)}; labels must be strings")
+
+
+def _digits(number: float) -> str:
+    try:
+        return str(number)
+    except ValueError:  # Python's limit of digits
+        raise BadLine("a number has too many digits; shorten it, or write it as text") from None
 
 
 def _missing(value: object) -> bool:
@@ -235,7 +255,7 @@ def _plain(value: object, column: str) -> str:
     if _missing(value):
         return ""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
+        return _digits(value)
     raise BadLine(f"the column {column!r} is {_kind(value)}, not text")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import difflib
@@ -14,8 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from polytag.errors import ConfigError, DataError
+from polytag.errors import ConfigError, DataError, brief
 from polytag.formats.document import FEATURE, ID_NAMES, LABEL_NAMES, SEPARATORS, TEXT_NAMES, Columns, Document, ReadOptions
+from polytag.formats.inputs import checked_path
 from polytag.formats.parsers import (
     BLANK,
     FASTTEXT_LABEL,
@@ -33,7 +35,7 @@ from polytag.formats.parsers import (
     three_columns,
     two_columns,
 )
-from polytag.formats.streams import open_bytes, stem_and_suffix, writing
+from polytag.formats.streams import open_bytes, stem_and_suffix, writing, written
 
 __all__ = ["FORMATS", "Document", "ReadOptions", "Reader", "detect_format", "format_name", "read_documents", "write_documents"]
 
@@ -53,6 +55,8 @@ BATCH = 10_000  # documents per row group of a Parquet file
 
 def format_name(name: str) -> str:
     """The canonical name of a format."""
+    if not isinstance(name, str):
+        raise ConfigError(f"the format is {brief(name)}; known: {', '.join(FORMATS)}")
     name = ALIASES.get(name.lower(), name.lower())
     if name not in FORMATS:
         close = difflib.get_close_matches(name, FORMATS, n=1)
@@ -71,8 +75,10 @@ class Reader:
 
     def __init__(self, path: str | Path, options: ReadOptions | None = None, *, need_labels: bool = True) -> None:
         """Store path and options; iteration opens the file."""
-        self.path = str(path)
-        self.options = options or ReadOptions()
+        self.path = str(checked_path(path))
+        self.options = ReadOptions() if options is None else options
+        if not isinstance(self.options, ReadOptions):
+            raise ConfigError(f"the options are {brief(options)}; pass ReadOptions, as in ReadOptions(text='body')")
         self.need_labels = need_labels
         self.format = format_name(self.options.format) if self.options.format else None
         self.read = 0
@@ -197,6 +203,7 @@ def _delimiter(head: bytes, options: ReadOptions, need_labels: bool) -> str:
 
 def write_documents(path: str | Path, documents: Iterable[Document], format: str | None = None) -> int:
     """Write documents in the given format, or the one of the file's name; returns their number."""
+    path = checked_path(path)
     chosen = format_name(format) if format else ("jsonl" if str(path) == "-" else SUFFIXES.get(stem_and_suffix(path)[1]))
     if chosen in (None, "text", "libsvm"):
         raise ConfigError(f"{path}: {_unwritable(chosen)}; use a suffix such as .jsonl, or give the format")
@@ -301,14 +308,12 @@ def _write_parquet(path: str | Path, documents: Iterable[Document]) -> None:
 
     text = pyarrow.string()
     schema = pyarrow.schema([("id", text), ("text", text), ("labels", pyarrow.list_(text)), ("group", text)])
-    if str(path) != "-":
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-    file = open_bytes(path, "wb")
-    try:
+    with contextlib.ExitStack() as stack:
+        place = path if str(path) == "-" else stack.enter_context(written(path))
+        file = open_bytes(place, "wb")
+        if str(path) != "-":
+            stack.enter_context(file)
         with pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
             stream = iter(documents)
             while batch := [dataclasses.asdict(document) for document in itertools.islice(stream, BATCH)]:
                 writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
-    finally:
-        if str(path) != "-":
-            file.close()

@@ -11,10 +11,11 @@ import json
 import lzma
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, cast
 
-from polytag.errors import DataError
+from polytag.errors import DataError, brief, file_error
 from polytag.formats.document import FEATURE, BadLine, Columns, Document
 from polytag.formats.streams import open_bytes
 
@@ -29,8 +30,10 @@ LONGEST_CELL = 2**31 - 1  # the csv module's own limit is 128 KiB, less than a l
 BLANK = " \t\v\f\r\n\0"  # where fastText splits words; other Unicode spaces may be part of a label
 PREFIX = "__label__"
 FASTTEXT_LABEL = re.compile(rf"(?<![^{BLANK}]){PREFIX}([^{BLANK}]+)[{BLANK}]*")
-SIZES = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s*", re.ASCII)
+SIZES = re.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*", re.ASCII)
 FEATURE_ROW = re.compile(rf"(?:(\d+(?:,\d+)*)(?=\s|$))?((?:(?:^|\s+){FEATURE})*)\s*", re.ASCII)
+LARGE = re.compile(r"(?<![.\d])\d{16}|[eE]\+?\d\d", re.ASCII)  # numbers that may be too large
+LARGEST_WEIGHT = 3.4e38  # of float32
 FASTTEXT_FRONT = re.compile(rf"[{BLANK}]*(?:{PREFIX}[^{BLANK}]+[{BLANK}]*)+")
 
 
@@ -51,6 +54,8 @@ def opened(path: str) -> Iterator[io.BufferedReader]:
         yield stream
     except broken as error:
         raise DataError(f"{path}: damaged or cut-short compressed file ({error})") from None
+    except OSError as error:
+        raise file_error(path if path != "-" else "standard input", error) from None
     finally:
         if path != "-":
             stream.close()
@@ -90,18 +95,18 @@ def documents_of(records: Records, columns: Columns) -> Parsed:
             yield line, bad
 
 
-def json_records(stream: Iterable[bytes]) -> Records:
-    """One JSON object per line; blank lines are skipped."""
+def json_records(stream: Iterable[bytes], example: str = '{"text": "...", "labels": ["..."]}') -> Records:
+    """One JSON object per line; blank lines are skipped. ``example`` shows one in messages."""
     for number, line in enumerate(stream, start=1):
         if line.isspace():
             continue
         try:
-            yield number, _json_record(line, number)
+            yield number, _json_record(line, number, example)
         except BadLine as bad:
             yield number, bad
 
 
-def _json_record(line: bytes, number: int) -> dict[str, Any]:
+def _json_record(line: bytes, number: int, example: str) -> dict[str, Any]:
     text = _decode(line, number)
     try:
         record = json.loads(text)
@@ -114,8 +119,20 @@ def _json_record(line: bytes, number: int) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadLine(f"not JSON that can be read ({error})") from None
     if not isinstance(record, dict):
-        raise BadLine('not an object; write one like {"text": "...", "labels": ["..."]} per line')
+        raise BadLine(f"not an object; write one like {example} per line")
     return record
+
+
+def plain_lines(stream: Iterable[bytes]) -> Records:
+    """A record with a ``name`` for each line that is not blank."""
+    for number, line in enumerate(stream, start=1):
+        try:
+            name = _decode(line, number).rstrip("\r\n")
+        except BadLine as bad:
+            yield number, bad
+            continue
+        if name and not name.isspace():
+            yield number, {"name": name}
 
 
 class _TextLines:
@@ -167,10 +184,14 @@ def _header(rows: Iterator[list[str]], lines: _TextLines, where: str) -> list[st
         raise DataError(f"{where}, line 1: the header cannot be read ({error}); check the quotes") from None
     if lines.broken is not None:
         raise DataError(f"{where}, line 1: {lines.broken}")
-    twice = [name for name in header if header.count(name) > 1]
-    if twice:
-        raise DataError(f"{where}, line 1: the column {twice[0]!r} occurs more than once; rename one")
+    _refuse_twice(header, f"{where}, line 1")
     return header
+
+
+def _refuse_twice(names: list[str], where: str) -> None:
+    for name, count in Counter(names).most_common(1):
+        if count > 1:
+            raise DataError(f"{where}: the column {brief(name)} occurs more than once; rename one")
 
 
 def parquet_records(stream: io.BufferedReader, columns: Columns) -> Records:
@@ -181,14 +202,16 @@ def parquet_records(stream: io.BufferedReader, columns: Columns) -> Records:
     try:
         source = stream if stream.seekable() else pyarrow.BufferReader(stream.read())  # the index is at the end of the file
         file = pyarrow.parquet.ParquetFile(source)
+        _refuse_twice(file.schema_arrow.names, columns.where)
         columns.resolve(file.schema_arrow.names)
         number = 0
         for batch in file.iter_batches(batch_size=1024, columns=columns.used):
             for record in batch.to_pylist():
                 number += 1
                 yield number, record
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{columns.where}: not a readable Parquet file ({str(error).splitlines()[0]})") from None
+    except (pyarrow.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{columns.where}: not a readable Parquet file ({reason})") from None
 
 
 # -- formats with one document per line --------------------------------------------------------------------------------
@@ -264,6 +287,8 @@ def _feature_row(line: str, name: str, sizes: tuple[int, ...] | None) -> Documen
         raise BadLine("not a row of features; expected labels and features like '3,17 5:0.25 9:1'")
     labels = tuple(row[1].split(",")) if row[1] else ()
     text = row[2].strip()
+    if LARGE.search(line):
+        _refuse_large(text, labels)
     if sizes:
         features = (pair.partition(":")[0] for pair in text.split())
         for what, numbers, size in (("feature", features, sizes[1]), ("label", iter(labels), sizes[2])):
@@ -271,6 +296,18 @@ def _feature_row(line: str, name: str, sizes: tuple[int, ...] | None) -> Documen
             if largest >= size:
                 raise BadLine(f"{what} {largest}, but line 1 announces {size} of them, counted from 0; correct one of the two")
     return Document(name, text, tuple(str(int(label)) for label in labels))
+
+
+def _refuse_large(text: str, labels: Iterable[str]) -> None:
+    """Raise for numbers that arrays cannot hold: more than 15 digits, or a weight that is infinite as float32."""
+    pairs = [pair.partition(":") for pair in text.split()]
+    for what, numbers in (("feature", (pair[0] for pair in pairs)), ("label", iter(labels))):
+        for number in numbers:
+            if len(number.lstrip("0")) > 15:
+                raise BadLine(f"the {what} {brief(number)} is too large; it may have at most 15 digits")
+    for feature, _, weight in pairs:
+        if abs(float(weight)) > LARGEST_WEIGHT:
+            raise BadLine(f"the weight {brief(weight)} of feature {feature} is too large; it may be at most {LARGEST_WEIGHT:g}")
 
 
 def _words(cell: str) -> tuple[str, ...]:

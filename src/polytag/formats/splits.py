@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.errors import ConfigError, DataError
+from polytag.errors import ConfigError, DataError, brief
+from polytag.formats.inputs import checked_count, checked_seed
 
 By: TypeAlias = Literal["random", "group", "stratified"]
 Rows: TypeAlias = NDArray[np.int64]
@@ -21,7 +22,7 @@ def split_rows(
 ) -> list[Rows]:
     """The rows of every part, ascending; every document is in exactly one part."""
     _check(fractions)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(checked_seed(seed))
     if by == "random":
         part = random_parts(n, fractions, rng)
     elif by == "stratified":
@@ -37,6 +38,7 @@ def split_rows(
 
 def fold_rows(by: By, k: int, n: int, truth: csr_array, groups: Sequence[str] | None, seed: int = 0) -> list[tuple[Rows, Rows]]:
     """The k pairs of training rows and held-out rows; every document is held out exactly once."""
+    k = checked_count(k, n + 1, least=0, name="the number of folds")
     if not 2 <= k <= n:
         raise ConfigError(
             f"cannot make {k} folds of {n} documents; the number of folds must be from 2 to the number of documents"
@@ -46,8 +48,9 @@ def fold_rows(by: By, k: int, n: int, truth: csr_array, groups: Sequence[str] | 
 
 
 def _check(fractions: Sequence[float]) -> None:
-    if not fractions or any(not 0 < fraction <= 1 for fraction in fractions) or abs(sum(fractions) - 1) > 1e-6:
-        raise ConfigError(f"the fractions {tuple(fractions)} must be positive and sum to 1, as in 0.8, 0.1, 0.1")
+    numbers = all(isinstance(fraction, int | float | np.integer | np.floating) for fraction in fractions)
+    if not fractions or not numbers or any(not 0 < part <= 1 for part in fractions) or abs(sum(fractions) - 1) > 1e-6:
+        raise ConfigError(f"the fractions {brief(tuple(fractions))} must be positive and sum to 1, as in 0.8, 0.1, 0.1")
 
 
 def random_parts(n: int, fractions: Sequence[float], rng: np.random.Generator) -> Rows:

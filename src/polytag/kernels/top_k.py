@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+from polytag.kernels.compiler import njit
 
 
 @njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]

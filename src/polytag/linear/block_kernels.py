@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from polytag.kernels.compiler import njit
 from polytag.kernels.vectors import WIDTH, add_to_block, row_times_block
 
 REST = 0.1  # steps below this share of the tolerance are skipped

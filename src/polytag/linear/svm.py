@@ -19,6 +19,7 @@ from polytag.kernels.threads import in_threads, tile_size
 from polytag.kernels.vectors import WIDTH, aligned_zeros
 from polytag.linear.block_kernels import best_of_rows, fill_blocks, score_blocks, score_sparse, solve_block
 from polytag.linear.class_weights import imbalance_weights
+from polytag.storage.schema import Array, Sparse, Table
 
 Rows: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 """indptr, indices and data of sparse rows, in the types that the kernels are compiled for."""
@@ -61,6 +62,11 @@ def rows_of(matrix: csr_array) -> Rows:
         np.ascontiguousarray(matrix.indices, dtype=np.int32),
         np.ascontiguousarray(matrix.data, dtype=np.float32),
     )
+
+
+def separators_schema(features: str = "features", labels: str = "labels") -> Table:
+    """What separators look like when they are saved; the kernels use one row per feature and one column per label."""
+    return Table({"weights": Sparse((features, labels)), "bias": Array(("float32",), (labels,))})
 
 
 @dataclass(frozen=True)
@@ -147,10 +153,7 @@ class Separators:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Separators:
         """Rebuild from the arrays."""
-        found = cls(state["weights"], np.asarray(state["bias"]))
-        if found.bias.shape != found.shape[1:]:  # compiled code does not check this
-            raise ValueError("its weights and its bias have different numbers of labels")
-        return found
+        return cls(state["weights"], np.asarray(state["bias"]))
 
 
 @dataclass(frozen=True)

@@ -84,18 +84,18 @@ def _add_at_k(sums: Sums, truth: csr_array, scores: Scores, ks: Sequence[int], i
     width = max(ks, default=0)
     discount = 1 / np.log2(np.arange(2, width + 2))
     ideal = np.concatenate([[0.0], np.cumsum(discount)])
-    labels = scores.ranked(width)[0]  # (documents, width)
+    labels = scores.ranked(width)[0]  # (documents, width or the number of labels)
     hit = contains(truth, labels)
     true = np.diff(truth.indptr)
     gains = {} if inverse is None else _gains(truth, labels, hit, inverse, scores.names)
     for k in ks:
-        found, perfect = hit[:, :k].sum(axis=1), ideal[np.minimum(true, k)]
+        found, perfect, most = hit[:, :k].sum(axis=1), ideal[np.minimum(true, k)], min(k, hit.shape[1])
         sums[f"p@{k}"] += float(found.sum() / k)
         sums[f"r@{k}"] += float(ratio(found, true).sum())
-        sums[f"ndcg@{k}"] += float(ratio(hit[:, :k] @ discount[:k], perfect).sum())
+        sums[f"ndcg@{k}"] += float(ratio(hit[:, :k] @ discount[:most], perfect).sum())
         for prefix, gain in gains.items():
             sums[f"{prefix}psp@{k}"] += float(gain[:, :k].sum() / k)
-            sums[f"{prefix}psndcg@{k}"] += float(ratio(gain[:, :k] @ discount[:k], perfect).sum())
+            sums[f"{prefix}psndcg@{k}"] += float(ratio(gain[:, :k] @ discount[:most], perfect).sum())
 
 
 def _gains(

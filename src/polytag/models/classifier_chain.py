@@ -13,10 +13,11 @@ from scipy.sparse import csr_array
 from polytag.config.groups.decoder_settings import OrderSettings
 from polytag.labels import indicator
 from polytag.linear.block_kernels import run_chain
-from polytag.linear.svm import Problem, Separators, train_separators
+from polytag.linear.svm import Problem, Separators, separators_schema, train_separators
 from polytag.models.base.tfidf_model import TfidfModel
 from polytag.models.model import State, group
 from polytag.scores import Scores
+from polytag.storage.schema import Array, Table
 
 ORDERS = ("frequency", "given", "random")
 
@@ -69,10 +70,10 @@ class ClassifierChain(TfidfModel):
             parts.append(scores if k is None else scores.best(k))
         return Scores.stack(parts)
 
+    def _trained_schema(self, features: str) -> Table:
+        order = Array(("int64",), ("labels",), low=0, below="labels", order="distinct")
+        links = Array(("float32",), ("labels", "labels"))
+        return Table({"separators": separators_schema(features), "order": order, "links": links})
+
     def _trained_from(self, state: State) -> Chain:
-        chain = Chain(Separators.from_state(state["separators"]), np.asarray(state["order"]), np.asarray(state["links"]))
-        n_labels = len(self.labels)
-        whole = chain.separators.shape[1] == n_labels and chain.links.shape == (n_labels, n_labels)
-        if not whole or not np.array_equal(np.sort(chain.order), np.arange(n_labels)):  # compiled code does not check this
-            raise ValueError("its chain has a different number of labels")
-        return chain
+        return Chain(Separators.from_state(state["separators"]), np.asarray(state["order"]), np.asarray(state["links"]))

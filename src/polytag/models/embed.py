@@ -20,12 +20,14 @@ from polytag.models.model import State, group, param
 from polytag.nn.encoding.document_vectors import document_vectors
 from polytag.nn.encoding.encoders import Encoder, build_encoder
 from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained
+from polytag.nn.encoding.restored_network import ENCODER, WEIGHTS, restored_network
 from polytag.nn.training.batch import Layout, tokenise
-from polytag.nn.training.checkpoint import load_arrays, to_arrays
+from polytag.nn.training.checkpoint import to_arrays
 from polytag.nn.training.devices import pick_device
+from polytag.storage.schema import Anything, Optional, Schema, Table
 from polytag.text.preprocess import prepare
-from polytag.text.tfidf import Tfidf
-from polytag.text.tokens import SubwordTokens, WordTokens, tokens_from_state
+from polytag.text.tfidf import TFIDF, Tfidf
+from polytag.text.tokens import TOKENS, SubwordTokens, WordTokens, tokens_from_state
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -92,12 +94,17 @@ class Embed(LinearModel):
             "weights": self.trained.state(),
         }
 
+    def schema(self) -> Table:
+        """Tokeniser, encoder and weights; the kernels use one row of weights per number of the joined features."""
+        tfidf: Schema = TFIDF if self.inputs == "both" else Optional(Anything(type(None)))
+        fields: dict[str, Schema] = {"tokens": TOKENS, "encoder": ENCODER, "network": WEIGHTS, "tfidf": tfidf}
+        return Table({**fields, "weights": self._trained_schema("features")})
+
     def restore(self, state: State) -> None:
-        """Rebuild the encoder and restore the weights."""
+        """Build the encoder again and restore the weights."""
         self.tokens = tokens_from_state(state["tokens"])
         self.description = dict(state["encoder"])
-        self.network = build_encoder(self.description)
-        load_arrays(self.network, state["network"])
+        self.network = restored_network(lambda: build_encoder(self.description), state["network"], self.description)
         words = 0
         if state["tfidf"] is not None:
             self.tfidf = Tfidf()
@@ -105,4 +112,4 @@ class Embed(LinearModel):
             words = len(self.tfidf.keys)
         self.trained = self._trained_from(state["weights"])
         if self.trained.shape[0] != self.network.hidden + words:  # compiled code does not check this
-            raise ValueError("its weights have a different number of features")
+            raise ValueError("its weights and its features have different sizes")

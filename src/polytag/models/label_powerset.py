@@ -14,10 +14,11 @@ from polytag.config.groups.solver_settings import SolverSettings
 from polytag.config.groups.text_settings import TfidfSettings
 from polytag.labels import indicator
 from polytag.linear.block_kernels import labels_of_sets
-from polytag.linear.svm import Problem, Separators, train_separators
+from polytag.linear.svm import Problem, Separators, separators_schema, train_separators
 from polytag.models.base.tfidf_model import TfidfModel
 from polytag.models.model import State, group
 from polytag.scores import Scores
+from polytag.storage.schema import Sparse, Table
 
 _SETS = 50  # best label sets per document from which the label scores are computed
 
@@ -75,11 +76,11 @@ class LabelPowerset(TfidfModel):
         scores = Scores(matrix, names, "margin", float("-inf"), csr_array(sets[found[:, 0]]))
         return scores if k is None else scores.best(k)
 
+    def _trained_schema(self, features: str) -> Table:
+        return Table({"separators": separators_schema(features, "sets"), "sets": Sparse(("sets", "labels"), ascending=True)})
+
     def _trained_from(self, state: State) -> Powerset:
-        powerset = Powerset(Separators.from_state(state["separators"]), state["sets"])
-        if powerset.sets.shape != (powerset.separators.shape[1], len(self.labels)):  # compiled code does not check this
-            raise ValueError("its weights have a different number of label sets")
-        return powerset
+        return Powerset(Separators.from_state(state["separators"]), state["sets"])
 
 
 def distinct_sets(truth: csr_array) -> tuple[csr_array, NDArray[np.int64]]:

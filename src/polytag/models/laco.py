@@ -23,7 +23,7 @@ from polytag.models.base.joint_model import JointModel
 from polytag.models.base.neural_model import NeuralModel
 from polytag.models.model import HeldOut, State, group, param
 from polytag.nn.encoding.encoders import Encoder, Transformer
-from polytag.nn.encoding.frozen_encoder import FrozenEncoder
+from polytag.nn.encoding.frozen_encoder import FROZEN, FrozenEncoder
 from polytag.nn.export.onnx_export import export_network
 from polytag.nn.labels.cooccurrence import TASKS, ConditionTask, PairTask
 from polytag.nn.labels.cross_attention import AGGREGATES, SIMILARITIES, CrossAttention, SharedHead
@@ -31,6 +31,7 @@ from polytag.nn.labels.label_input import Joint, LabelPart
 from polytag.nn.labels.label_similarity import Nearness
 from polytag.nn.training.batch import Batch
 from polytag.nn.training.warm_start import take_over
+from polytag.storage.schema import Number, Optional, Schema, Table
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -317,6 +318,13 @@ class Laco(JointModel):
                 "labels in blocks of different lengths cannot be exported; train with a larger block, or predict with torch"
             )
         return export_network(network, artefact, int8=int8)
+
+    def schema(self) -> Table:
+        """What every network has, the number of labels of training, and what the shared head needs."""
+        near = Optional(Table({"frozen": FROZEN, "mean": Number(-1e6, 1e6, whole=False)}))
+        threshold = Optional(Number(-1e9, 1e9, whole=False))
+        own: dict[str, Schema] = {"seen": Number(1, "labels"), "threshold": threshold, "near": near}
+        return Table({**super().schema().fields, **own}, optional=frozenset({"near"}))
 
     def restore(self, state: State) -> None:
         """Rebuild the network, including labels that were added after training."""

@@ -17,10 +17,11 @@ from polytag.config.settings import declared
 from polytag.errors import ConfigError, suggestion
 from polytag.models.mixture.finished_run import FinishedRun, Trained, learned_from_valid, part_of_run
 from polytag.models.mixture.parallel_training import Training, train_parts
-from polytag.models.mixture.part import EncodedPart, FixedScores, LabelScorer, MemberScores, Part, scores_candidates_only
+from polytag.models.mixture.part import PART, EncodedPart, FixedScores, LabelScorer, MemberScores, Part, scores_candidates_only
 from polytag.models.mixture.weights import columns_of, even_weights, fit_weights
 from polytag.models.model import MODELS, HeldOut, Model, State, group, model_class, model_name, param
 from polytag.scores import Scores
+from polytag.storage.schema import Items, Number, Table
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -271,7 +272,7 @@ class Mixed(Model):
         candidates of the others; in other members, a label that is no candidate has probability 0.
         """
         self.require_fitted()
-        size, wanted = _texts_at_once(part.model for part in self.trained), None
+        size, wanted, k = _texts_at_once(part.model for part in self.trained), None, self.clipped(k)
         if k is not None and len(self.labels) > max(_FEW, 4 * k + _CANDIDATES):
             wanted = 4 * k + _CANDIDATES
         found = (self._mixture(texts[at : at + size], wanted) for at in range(0, max(1, len(texts)), size))
@@ -297,11 +298,15 @@ class Mixed(Model):
         self.require_fitted()
         return {"parts": [part.state(self.labels) for part in self.trained], "weights": self.shares}
 
+    def schema(self) -> Table:
+        """The members, each of which has a schema of its own, and their weights."""
+        return Table({"parts": Items(PART, "parts", least=1), "weights": Items(Number(0, 1, whole=False), "parts")})
+
     def restore(self, state: State) -> None:
         """Rebuild the members from this state alone."""
         self.trained = [Part.from_state(part, self.labels) for part in state["parts"]]
         self.shares = [float(weight) for weight in state["weights"]]
-        if len(self.shares) != len(self.trained) or not (min(self.shares) >= 0 and abs(sum(self.shares) - 1) < 1e-6):
+        if abs(sum(self.shares) - 1) > 1e-6:
             raise ValueError("its weights do not fit its parts")
 
     def part_models(self) -> list[Model]:

@@ -17,8 +17,10 @@ from polytag.config.registry import MODELS, class_of, registered_name
 from polytag.config.retired import carried_over, present_names
 from polytag.config.settings import assign, built, check_settings, flat, group, param, refuse_idle
 from polytag.errors import ConfigError, NotFittedError
+from polytag.formats.inputs import checked_count
 from polytag.labels import LabelSet
 from polytag.scores import Scores
+from polytag.storage.schema import Anything, Schema, check
 from polytag.storage.state_json import State
 
 if TYPE_CHECKING:
@@ -142,6 +144,10 @@ class Model(ABC):
     def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
         """Score every label, or the k best ones, of every text."""
 
+    def clipped(self, k: int | None) -> int | None:
+        """The number of labels to score, at most all of them; None means all."""
+        return None if k is None else checked_count(k, len(self.labels))
+
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode texts once, to score the best labels first and then the candidates of other models."""
         return Encoded(self, texts)
@@ -172,11 +178,19 @@ class Model(ABC):
     def restore(self, state: State) -> None:
         """Restore what ``state`` returned; arrays may be read-only and memory-mapped."""
 
+    def schema(self) -> Schema:
+        """What ``state`` returns, for a model with these settings; checked before ``restore`` uses any of it.
+
+        The size ``labels`` is the number of labels. The base accepts any state.
+        """
+        return Anything()
+
     @classmethod
     def from_state(cls, options: Mapping[str, Any], labels: LabelSet, state: State) -> Self:
-        """Rebuild a trained model."""
+        """Build the trained model again; ValueError if the state does not fit the schema."""
         model = cls.build(options)
         model.labels = labels
+        check(model.schema(), state, {"labels": len(labels)})
         model.restore(state)
         return model
 

@@ -17,16 +17,17 @@ from polytag.config.groups.solver_settings import HoldOutSettings, SolverSetting
 from polytag.config.groups.text_settings import TextSettings, TfidfSettings
 from polytag.config.groups.tree_settings import RankSettings, TreeSettings
 from polytag.config.registry import imported
-from polytag.decision.candidate_curve import STRAIGHT, curved, curved_rows, fit_curve
+from polytag.decision.candidate_curve import CURVE, STRAIGHT, curved, curved_rows, fit_curve
 from polytag.linear.svm import Problem
 from polytag.models.model import Encoded, HeldOut, Model, State, group, param
 from polytag.scores import Scores
+from polytag.storage.schema import Array, Schema, Sizes, Table
 from polytag.text.preprocess import prepare
-from polytag.text.tfidf import Tfidf, tfidf_rows
+from polytag.text.tfidf import TFIDF, Tfidf, tfidf_rows
 from polytag.xmc.estimate import announce, estimate, limit_of, tree_levels
 from polytag.xmc.index import LabelTree, build_tree, label_index
 from polytag.xmc.joined_features import TextVectors, joined_rows
-from polytag.xmc.rank import Chunks, Forest
+from polytag.xmc.rank import Chunks, Forest, forest_schema
 from polytag.xmc.tree_training import Ranking, TreeTraining, tree_weights
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class XLinear(Model):
 
     def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
         """Probabilities of the best labels within the beam, at most ``candidates``."""
-        return self.encode(texts).best(k)
+        return self.encode(texts).best(self.clipped(k))
 
     def encode(self, texts: Sequence[str]) -> EncodedRows:
         """Compute the features of texts."""
@@ -196,23 +197,33 @@ class XLinear(Model):
         joined = {} if self.vectors is None else {"vectors": self.vectors.state(), "centre": self.centre}
         return {"tfidf": self.tfidf.state(), "forest": self.forest.state(), "curve": self.curve, **joined}
 
+    def schema(self) -> Table:
+        """Vocabulary, trees and curve; with an encoder, its parts and the mean vector."""
+        fields: dict[str, Schema] = {"tfidf": TFIDF, "forest": forest_schema(half=self.ranking.half), "curve": CURVE}
+        if not self.document_encoder:
+            return Table(fields, rules=(_features_fit,))
+        encoder = imported("polytag.nn.encoding.frozen_encoder:DOCUMENT_VECTORS", "a model with 'document_encoder'")
+        return Table({**fields, "vectors": encoder, "centre": Array(("float32",), ("dense",))}, rules=(_features_fit,))
+
     def restore(self, state: State) -> None:
         """Restore the vocabulary, the trees and the weights, which stay memory-mapped."""
         self.tfidf = Tfidf.of(self.features, self.features.ngrams[0])
         self.tfidf.restore(state["tfidf"])
         self.forest = Forest.from_state(state["forest"])
-        self.curve = [float(state["curve"][0]), float(state["curve"][1])]
+        self.curve = [float(value) for value in state["curve"]]
         self.vectors = self.centre = None
         if self.document_encoder:
             encoder = imported(_VECTORS, "a model with 'document_encoder'")
             self.vectors = encoder.from_state(state["vectors"], self.encoding.max_length)
             self.centre = np.array(state["centre"], dtype=np.float32)
-        first, size = self.forest.rankers[0], 0 if self.vectors is None else self.vectors.size
-        if self.centre is not None and self.centre.shape != (size,):
-            raise ValueError("its vectors and their mean have different sizes")
-        words = len(self.tfidf.keys)
-        if len(first.tree.order) != len(self.labels) or not words == len(self.tfidf.idf) == first.n_features - size:
-            raise ValueError("its trees have a different number of labels or features")
+            if self.vectors is not None and self.vectors.size != len(self.centre):
+                raise ValueError("its vectors and their mean have different sizes")
+
+
+def _features_fit(state: State, sizes: Sizes) -> None:
+    """The trees use the words, then the numbers of a vector."""
+    if sizes["features"] != sizes["words"] + sizes.get("dense", 0):
+        raise ValueError("its trees have another number of features than its vocabulary")
 
 
 class EncodedRows(Encoded):

@@ -69,13 +69,13 @@ def map_arrays(path: Path) -> Arrays:
     header = json.loads(content[8:start].tobytes())
     try:
         return {name: _map_array(content[start:], entry) for name, entry in header.items() if name != "__metadata__"}
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(error) from None
 
 
 def _map_array(content: NDArray[np.uint8], entry: dict[str, Any]) -> NDArray[Any]:
     dtype, shape, (begin, end) = _DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
-    if not all(isinstance(n, int) and n >= 0 for n in (*shape, begin, end)):
+    if not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
         raise ValueError("a size or an offset is not a whole number")
     if not begin <= end <= len(content) or end - begin != math.prod(shape) * dtype.itemsize:
         raise ValueError("an offset is wrong")

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -79,23 +79,41 @@ def file_digest(path: Path) -> str:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def write_artefact(folder: str | Path, state: State) -> None:
-    """Save a state in a new or existing folder, atomically: a kill leaves either the old or the new state."""
+def write_artefact(folder: str | Path, state: State, check: Callable[[State], None] | None = None) -> None:
+    """Save a state in a new or existing folder, atomically: a kill leaves either the old or the new state.
+
+    ``check`` gets the state as read back from the new files, before they replace the old ones. If it raises, nothing is saved.
+    """
     folder = Path(folder)
     tree, arrays = encode(state)
+    kept: set[str] = set()
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        kept = {path.name for path in folder.iterdir()}
         files = [_write_shard(folder, shard) for shard in _shards(arrays)]
         _sync_folder(folder)
-        os.replace(_write_temporary(folder, [_manifest(tree, files)])[0], folder / MANIFEST)
+        manifest = _write_temporary(folder, [_manifest(tree, files)])[0]
+        if check is not None:
+            check(_read_back(folder, manifest))
+        os.replace(manifest, folder / MANIFEST)
+        kept |= {file["name"] for file in files}
         _sync_folder(folder)
-    except OSError as error:
-        _remove_leftovers(folder, None)
-        reason = error.strerror or str(error)
-        raise ArtefactError(
-            f"{folder}: cannot save here ({reason}); make room or name another folder; nothing was lost"
-        ) from None
+    except Exception as error:
+        _remove_leftovers(folder, kept)
+        if isinstance(error, OSError):
+            reason = f"cannot save here ({error.strerror or error}); make room or name another folder; nothing was lost"
+        elif isinstance(error, ArtefactError):
+            reason = f"nothing was saved, as it could not be loaded again: {str(error).removeprefix(f'{folder}: ')}"
+        else:
+            raise
+        raise ArtefactError(f"{folder}: {reason}") from None
     _remove_leftovers(folder, {file["name"] for file in files})
+
+
+def _read_back(folder: Path, path: Path) -> State:
+    """The state that these files hold; their checksums were computed a moment ago."""
+    manifest = _parse_manifest(path, path.read_bytes())
+    return _mapped(folder, manifest, [folder / file["name"] for file in manifest["files"]], True)
 
 
 def _shards(arrays: Arrays) -> Iterator[Arrays]:
@@ -154,14 +172,15 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _remove_leftovers(folder: Path, named: set[str] | None) -> None:
-    """Remove temporary files and, if ``named`` is given, all array files that are not in it."""
+def _remove_leftovers(folder: Path, named: set[str]) -> None:
+    """Remove temporary files and all array files that are not named; then the folder, if it is empty."""
     with contextlib.suppress(OSError):  # what cannot be removed now (a mapped file, on some systems) is removed by the next save
         for path in sorted(folder.iterdir()):
-            old = named is not None and _ARRAY_FILE.fullmatch(path.name) and path.name not in named
+            old = _ARRAY_FILE.fullmatch(path.name) and path.name not in named
             if old or _TEMPORARY.fullmatch(path.name):
                 with contextlib.suppress(OSError):
                     path.unlink()
+        folder.rmdir()  # fails unless it is empty
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -253,11 +272,12 @@ def _mapped(folder: Path, manifest: dict[str, Any], files: Iterable[Path], verif
     for path in files:
         try:
             arrays.update(map_arrays(path))
-        except ValueError as error:
+        except (ValueError, OverflowError, RecursionError) as error:
             raise ArtefactError(f"{path} is not a valid safetensors file ({error}); {_REMEDY}") from None
     try:
         state = decode(manifest["state"], arrays, verify)
-    except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise ArtefactError(f"{folder / MANIFEST} and its array files are inconsistent ({error}); {_REMEDY}") from None
-    assert isinstance(state, dict)
+    if not isinstance(state, dict):
+        raise ArtefactError(f"{folder / MANIFEST} has a state that is no table; {_REMEDY}")
     return state

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from polytag.errors import DataError
 from polytag.formats.document import FEATURE
 
+_LARGEST = 10**15  # float64 holds smaller feature ids exactly
 _ROW = re.compile(rf"\s*(?:{FEATURE}(?:\s+|$))*", re.ASCII)
 
 
@@ -31,6 +32,8 @@ def parsed_rows(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.in
             )
     numbers = np.array(" ".join(texts).replace(":", " ").split(), dtype=np.float64).reshape(-1, 2)
     indptr = np.concatenate([[0], np.cumsum([text.count(":") for text in texts], dtype=np.int64)])
+    if numbers.size and not (numbers[:, 0].max() < _LARGEST and np.abs(numbers[:, 1]).max() <= np.finfo(np.float32).max):
+        raise DataError("a feature number has more than 15 digits, or a weight is infinite as float32; number the features anew")
     return numbers[:, 0].astype(np.uint64), indptr, numbers[:, 1].astype(np.float32)
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.config.groups.text_settings import TfidfSettings
 from polytag.errors import DataError
+from polytag.kernels.compiler import njit
 from polytag.kernels.threads import in_threads, thread_count
+from polytag.storage.schema import Array, Number, Switch, Table
 from polytag.text.feature_rows import are_rows, parsed_rows, unit_rows
 from polytag.text.words import word_hashes
 
@@ -24,15 +26,32 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _Counts: TypeAlias = tuple[NDArray[np.uint64], NDArray[np.int64]]
+_FACTOR = np.uint64(secrets.randbits(64) | 1)  # odd, so that distinct keys keep distinct products
 _BATCH, _LEAST = 4_000_000, 400_000  # characters scanned at once: maximum of all threads, minimum of each of several threads
 
 
+TFIDF = Table(
+    {
+        "ngrams": Number(1, 5),
+        "keys": Array(("uint64",), ("words",), order="strict"),
+        "idf": Array(("float32",), ("words",)),
+        "terms": Array(("uint8",), ("term_bytes",)),
+        "given": Switch(),
+    },
+    optional=frozenset({"given"}),
+)
+"""What a vocabulary looks like when it is saved. The hash table needs distinct keys, and the kernels one idf per key."""
+
+
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _fill_table(keys: Any, table: Any, columns: Any) -> None:
-    """Open addressing: insert every key into the first free slot after its hash."""
-    mask = np.uint64(len(table) - 1)
+def _fill_table(keys: Any, factor: Any, table: Any, columns: Any) -> None:
+    """Open addressing: insert every key into the first free slot after its place, the high bits of its product with a factor.
+
+    The factor is drawn anew in every process: nobody can choose keys that all get the same place.
+    """
+    mask, shift = np.uint64(len(table) - 1), np.uint64(64) - np.uint64(np.log2(len(table)))
     for c in range(len(keys)):
-        at = keys[c] & mask
+        at = (keys[c] * factor) >> shift
         while columns[at] >= 0:
             at = (at + np.uint64(1)) & mask
         table[at] = keys[c]
@@ -40,11 +59,11 @@ def _fill_table(keys: Any, table: Any, columns: Any) -> None:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _look_up(hashes: Any, table: Any, columns: Any, out: Any) -> None:
+def _look_up(hashes: Any, factor: Any, table: Any, columns: Any, out: Any) -> None:
     """The column of every hash, or -1."""
-    mask = np.uint64(len(table) - 1)
+    mask, shift = np.uint64(len(table) - 1), np.uint64(64) - np.uint64(np.log2(len(table)))
     for p in range(len(hashes)):
-        at = hashes[p] & mask
+        at = (hashes[p] * factor) >> shift
         while columns[at] >= 0 and table[at] != hashes[p]:
             at = (at + np.uint64(1)) & mask
         out[p] = columns[at]
@@ -242,13 +261,13 @@ class Tfidf:
         if self._table is None:
             size = 1 << int(np.ceil(np.log2(2 * len(self.keys) + 2)))
             table, columns = np.zeros(size, np.uint64), np.full(size, -1, np.int32)
-            _fill_table(self.keys, table, columns)
+            _fill_table(self.keys, _FACTOR, table, columns)
             self._table = table, columns
         return self._table
 
     def _columns(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
         found = np.empty(len(hashes), dtype=np.int32)
-        _look_up(hashes, *self._places, found)
+        _look_up(hashes, _FACTOR, *self._places, found)
         return found
 
     def _hashes(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:

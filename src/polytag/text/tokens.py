@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polytag.errors import ArtefactError
+from polytag.storage.schema import Array, Number, Sizes, Switch, Table, Text, Variant
+from polytag.storage.state_json import State
 from polytag.text.words import word_hashes
 
 if TYPE_CHECKING:
@@ -21,6 +23,37 @@ _CHUNK = 5_000  # texts tokenised at once, which bounds the memory
 PAD, UNKNOWN = 0, 1  # of a word vocabulary
 SPECIAL = ("<pad>", "<unk>")
 
+
+def _one_word_per_key(state: State, sizes: Sizes) -> None:
+    words = int((np.asarray(state["words"]) == ord("\n")).sum()) + (1 if len(state["words"]) else 0)
+    if words != len(state["keys"]):
+        raise ValueError("its tokeniser has another number of words than of keys")
+
+
+TOKENS = Variant(
+    "kind",
+    {
+        "words": Table(
+            {
+                "kind": Text(("words",)),
+                "words": Array(("uint8",), ("word_bytes",)),
+                "keys": Array(("uint64",), ("words_kept",), order="distinct"),
+                "lowercase": Switch(),
+            },
+            own=frozenset({"word_bytes", "words_kept"}),
+            rules=(_one_word_per_key,),
+        ),
+        "subwords": Table(
+            {
+                "kind": Text(("subwords",)),
+                "tokeniser": Array(("uint8",), ("tokeniser_bytes",)),
+                "pad": Number(0, 2**31 - 1),
+            },
+            own=frozenset({"tokeniser_bytes"}),
+        ),
+    },
+)
+"""What a tokeniser looks like when it is saved."""
 Encoded = tuple[NDArray[np.int32], NDArray[np.int64]]
 
 
@@ -118,6 +151,8 @@ class SubwordTokens:
         first, last = (inside[0], inside[-1]) if inside else (len(framed.ids), len(framed.ids))
         self.prefix = tuple(framed.ids[:first])
         self.suffix = tuple(framed.ids[last + 1 :])
+        if not 0 <= pad < max(1, self.size):
+            raise ArtefactError("the tokeniser pads with a token that it does not have; take the folder from its source again")
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """The ids of the subwords, computed in parallel; texts are not truncated."""

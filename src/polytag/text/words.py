@@ -12,8 +12,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from polytag.kernels.compiler import njit
 
 SEPARATOR, WORD, ALONE = 0, 1, 2
 _LIMIT = 0x30000  # code points above are rare ideographs, each a word of its own

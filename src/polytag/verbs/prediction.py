@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
+import os
+import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +23,7 @@ def predict_file(
     run: str | Path, documents: str | Path, out: str | Path, *, top: int | None = None, options: ReadOptions | None = None
 ) -> Reader:
     """Label every document of a file, in order and in constant memory; returns the reader, which has the counts."""
-    if str(documents) != "-" and Path(documents).resolve() == Path(out).resolve():
+    if _same_file(documents, out):
         raise ConfigError(f"{documents} and {out} are the same file; name another one for the output")
     classifier = Classifier.load(run)
     reader = Reader(documents, classifier.reading(options), need_labels=False)
@@ -36,3 +40,14 @@ def predict_file(
             record = {"id": document.id, "labels": labels, "scores": known}
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
     return reader
+
+
+def _same_file(documents: str | Path, out: str | Path) -> bool:
+    """Whether input and output are one file, under one name, two names or as a standard stream."""
+    if str(documents) != "-" and str(out) != "-" and Path(documents).resolve() == Path(out).resolve():
+        return True
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # one does not exist, or is no file
+        one = os.fstat(sys.stdin.fileno()) if str(documents) == "-" else os.stat(documents)
+        other = os.fstat(sys.stdout.fileno()) if str(out) == "-" else os.stat(out)
+        return os.path.samestat(one, other) and stat.S_ISREG(one.st_mode)
+    return False

@@ -11,7 +11,6 @@ import importlib
 import logging
 import shutil
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,8 +22,9 @@ from rich.table import Table
 from polytag.classifier import Classifier
 from polytag.config.recipe import Recipe
 from polytag.config.search_ranges import Range
+from polytag.config.toml_text import parsed_toml
 from polytag.corpus import Corpus
-from polytag.errors import ConfigError
+from polytag.errors import ConfigError, brief
 from polytag.run import Run, read_log
 from polytag.verbs.training import DataPlan, first_process, train_corpora
 
@@ -48,10 +48,10 @@ def with_search(recipe: Recipe, ranges: Sequence[str], settings: Sequence[str], 
     searched = {name: value for name, value in recipe.tune.get("ranges", {}).items() if name not in fixed}
     for text in ranges:
         try:
-            searched |= tomllib.loads(text)
-        except tomllib.TOMLDecodeError:
+            searched |= parsed_toml(text)
+        except ValueError:
             example = "'c = {low = 0.1, high = 10, log = true}' or 'folds = [2, 3]'"
-            raise ConfigError(f"--range {text!r} is not a range; write it as in a recipe: {example}") from None
+            raise ConfigError(f"--range {brief(text, 80)} is not a range; write it as in a recipe: {example}") from None
     tune = {**recipe.tune, "ranges": searched, **({} if trials is None else {"trials": trials})}
     return dataclasses.replace(recipe, tune=tune).checked()
 

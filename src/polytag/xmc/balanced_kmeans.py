@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.kernels.array_views import unlocked, unlocked_rows
+from polytag.kernels.compiler import njit
 from polytag.kernels.threads import in_threads
 
 _SAMPLE = 20_000  # rows sampled to find the two centres of a larger cluster; all of its rows are then assigned

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.config.groups.tree_settings import TreeSettings
 from polytag.kernels.array_views import unlocked, unlocked_rows
+from polytag.kernels.compiler import njit
 from polytag.kernels.threads import in_threads
 from polytag.labels import LabelSet
+from polytag.storage.schema import Array, Items, Sizes, Table
+from polytag.storage.state_json import State
 from polytag.xmc.balanced_kmeans import Vectors, balanced_order
 
 _LABELS = 2048  # labels whose embeddings a thread computes at a time
@@ -122,6 +124,29 @@ def label_vectors(sparse: csr_array | None, dense: NDArray[Any] | None, weight: 
     return Vectors(csr_array(np.zeros((len(given), 1), dtype=np.float32)) if sparse is None else sparse, given)
 
 
+def _levels_fit(state: State, sizes: Sizes) -> None:
+    """Every level has one group of children per node of the level above; the last one holds all labels."""
+    nodes = 1
+    for level in state["starts"]:
+        if len(level) != nodes + 1:
+            raise ValueError("its tree of labels is damaged")
+        nodes = int(level[-1])
+    if nodes != len(state["order"]):
+        raise ValueError("its tree of labels is damaged")
+
+
+TREE = Table(
+    {
+        "order": Array(("int32",), ("labels",), low=0, below="labels", order="distinct"),
+        "starts": Items(
+            Array(("int64",), ("nodes+1",), order="offsets", total="children"), least=1, own=frozenset({"nodes", "children"})
+        ),
+    },
+    rules=(_levels_fit,),
+)
+"""What a tree of labels looks like when it is saved; kernels follow its offsets without a check."""
+
+
 @dataclass(frozen=True)
 class LabelTree:
     """A tree over labels: ``order`` lists the labels by leaf, and the last of ``starts`` has the offsets of the leaves in it.
@@ -164,15 +189,8 @@ class LabelTree:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> LabelTree:
-        """Rebuild from the arrays; they are checked, because compiled code does not check bounds."""
-        order, starts = unlocked(state["order"], np.int32), [unlocked(level, np.int64) for level in state["starts"]]
-        counts = [1, *(int(level[-1]) for level in starts)]
-        sound = len(starts) > 0
-        for level, nodes in zip(starts, counts, strict=False):
-            sound = sound and len(level) == nodes + 1 and level[0] == 0 and bool((np.diff(level) >= 0).all())
-        if not sound or counts[-1] != len(order) or not np.array_equal(np.sort(order), np.arange(len(order))):
-            raise ValueError("its label tree is damaged")
-        return cls(order, starts)
+        """Rebuild from the arrays."""
+        return cls(unlocked(state["order"], np.int32), [unlocked(level, np.int64) for level in state["starts"]])
 
 
 def _renamed(entries: csr_array, names: NDArray[np.int32], count: int) -> csr_array:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from polytag.kernels.compiler import njit
 from polytag.kernels.vectors import WIDTH
 from polytag.linear.block_kernels import solve_block
 

@@ -20,12 +20,53 @@ from scipy.sparse import csr_array
 from polytag.kernels.array_views import unlocked, unlocked_rows
 from polytag.kernels.threads import in_threads, tile_size
 from polytag.kernels.vectors import WIDTH, aligned_zeros
-from polytag.xmc.index import LabelTree
+from polytag.storage.schema import Array, Count, Items, Sizes, Table
+from polytag.storage.state_json import State
+from polytag.xmc.index import TREE, LabelTree
 from polytag.xmc.search import ROOM, beam_step, entries_fit, given_step, mean_of_searches
 
 WORTH = {"sigmoid": 0, "l1-hinge": 1, "l2-hinge": 2, "l3-hinge": 3, "l4-hinge": 4}
 TILE = 4096  # maximum number of documents that a thread searches at once
 _MARGINS = 3 << 20  # approximate maximum number of their margins at a time
+
+
+def chunks_schema(*, half: bool) -> Table:
+    """What the separators of one level look like when they are saved; ``chunks_fit`` checks them against the tree."""
+    return Table(
+        {
+            "row_starts": Array(("int64",), ("nodes+1",), order="offsets", total="rows"),
+            "entry_starts": Array(("int64",), ("nodes+1",), order="offsets", total="entries"),
+            "rows": Array(("int32",), ("rows",), low=0),
+            "starts": Array(("uint32",), ("rows",)),
+            "children": Array(("uint16",), ("entries",)),
+            "weights": Array(("float16",) if half else ("float32",), ("entries",)),
+            "bias": Array(("float32",), ("children",)),
+        },
+        own=frozenset({"nodes", "rows", "entries", "children"}),
+    )
+
+
+def chunks_fit(chunks: State, child_starts: NDArray[Any], n_features: int) -> None:
+    """Raise unless the separators of a level fit the nodes of their tree: kernels follow these numbers without a check."""
+    starts = unlocked(child_starts, np.int64)
+    sound = len(chunks["row_starts"]) == len(starts) and len(chunks["bias"]) == starts[-1]
+    arrays = Chunks.from_state(chunks).arrays[:5] if sound else ()
+    if not sound or not entries_fit(starts, *arrays, n_features):
+        raise ValueError("the weights of a level do not fit its tree")
+
+
+def _trees_fit(state: State, sizes: Sizes) -> None:
+    for one in state["trees"]:
+        if len(one["chunks"]) != len(one["tree"]["starts"]):
+            raise ValueError("a tree has weights for another number of levels")
+        for chunks, starts in zip(one["chunks"], one["tree"]["starts"], strict=True):
+            chunks_fit(chunks, starts, sizes["features"])
+
+
+def forest_schema(*, half: bool) -> Table:
+    """What several trees of separators look like when they are saved."""
+    one = Table({"tree": TREE, "chunks": Items(chunks_schema(half=half), least=1)})
+    return Table({"n_features": Count("features"), "trees": Items(one, least=1)}, rules=(_trees_fit,))
 
 
 @dataclass(frozen=True)
@@ -73,16 +114,6 @@ class Chunks:
         """The arrays for an artefact."""
         names = ("row_starts", "entry_starts", "rows", "starts", "children", "weights", "bias")
         return {name: getattr(self, name) for name in names}
-
-    def check(self, child_starts: NDArray[Any], n_features: int) -> None:
-        """Raise unless all arrays fit the tree: compiled code does not check bounds, and artefacts may be untrusted."""
-        sound = len(self.row_starts) == len(self.entry_starts) == len(child_starts) and len(self.bias) == child_starts[-1]
-        sound = sound and self.row_starts[-1] == len(self.rows) == len(self.starts)
-        sound = sound and self.entry_starts[-1] == len(self.children) == len(self.weights)
-        for starts in (self.row_starts, self.entry_starts):
-            sound = sound and starts[0] == 0 and bool((np.diff(starts) >= 0).all())
-        if not sound or not entries_fit(unlocked(child_starts, np.int64), *self.arrays[:5], n_features):
-            raise ValueError("the weights of a level do not fit its tree")
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Chunks:
@@ -276,17 +307,8 @@ class Forest:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Forest:
-        """Rebuild from the arrays, which may be memory-mapped; they are checked, because compiled code does not check bounds."""
-        n_features = int(state["n_features"])
-        rankers = []
-        for part in state["trees"]:
-            tree = LabelTree.from_state(part["tree"])
-            chunks = [Chunks.from_state(chunk) for chunk in part["chunks"]]
-            if len(chunks) != len(tree.starts):
-                raise ValueError("a tree has weights for a different number of levels")
-            for chunk, starts in zip(chunks, tree.starts, strict=True):
-                chunk.check(starts, n_features)
-            rankers.append(TreeRanker(tree, chunks, n_features))
-        if not rankers or any(len(one.tree.order) != len(rankers[0].tree.order) for one in rankers):
-            raise ValueError("its trees have different numbers of labels")
-        return cls(rankers)
+        """Rebuild from the arrays, which may be memory-mapped."""
+        trees = [
+            (LabelTree.from_state(one["tree"]), [Chunks.from_state(chunk) for chunk in one["chunks"]]) for one in state["trees"]
+        ]
+        return cls([TreeRanker(tree, chunks, int(state["n_features"])) for tree, chunks in trees])

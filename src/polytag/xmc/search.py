@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from polytag.kernels.compiler import njit
 from polytag.kernels.half_precision import as_single
 from polytag.kernels.vectors import add_rows, expect_row
 from polytag.xmc.select import choose, log_score

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from polytag.kernels.compiler import njit
 from polytag.kernels.lanes import LANES, count_from, lanes_from, lowest_bit
 
 _NOTHING = np.int32(-(2**31))

@@ -6,12 +6,13 @@ from typing import Any
 
 from polytag.config.settings import param
 
+LARGEST_SEED = 10**18  # compiled code has 64 bits, and adds to it
 METRIC_NAMES = ("micro_f1", "macro_f1", "subset_accuracy")
 
 
 def seed_param() -> Any:
     """The seed."""
-    return param(0, "random seed; same seed, same machine: same scores", minimum=0)
+    return param(0, "random seed; same seed, same machine: same scores", minimum=0, maximum=LARGEST_SEED)
 
 
 def optimise_param() -> Any:

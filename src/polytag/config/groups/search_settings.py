@@ -23,7 +23,7 @@ class SearchSettings:
         first=True,
     )
     candidates: int = param(100, "maximum number of labels scored per document", minimum=1, maximum=10_000, first=True)
-    length_penalty: float = param(0.0, "hypotheses compare by log p / length to this power", minimum=0)
+    length_penalty: float = param(0.0, "hypotheses compare by log p / length to this power", minimum=0, maximum=10)
 
     def cluster_beam(self, n_labels: int, clusters: int) -> int:
         """The number of clusters of a document whose labels are ranked."""

@@ -15,9 +15,10 @@ from scipy.sparse import csr_array
 from polytag.config.groups.solver_settings import HoldOutSettings, SolverSettings
 from polytag.decision.decision import reached
 from polytag.labels import LabelSet
-from polytag.linear.svm import Problem, Separators, Solver, train_separators
+from polytag.linear.svm import Problem, Separators, Solver, separators_schema, train_separators
 from polytag.models.model import HeldOut, Model, State, group
 from polytag.scores import Scores
+from polytag.storage.schema import Table
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -99,7 +100,7 @@ class LinearModel(Model):
     def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
         """Margins of every label, or of the k best ones."""
         self.require_fitted()
-        return self._score(self.trained, self._rows(texts), self.labels.names, k)
+        return self._score(self.trained, self._rows(texts), self.labels.names, self.clipped(k))
 
     def make_solver(self) -> Solver:
         """The solver's settings."""
@@ -123,6 +124,10 @@ class LinearModel(Model):
             return Scores.full(trained.all(features), names, "margin")
         labels, values = trained.best(features, k)
         return Scores.candidates(labels, values, names, "margin")
+
+    def _trained_schema(self, features: str) -> Table:
+        """What the state of a result of ``_train`` looks like; ``features`` is the name of the number of features."""
+        return separators_schema(features)
 
     def _trained_from(self, state: State) -> Any:
         """Restore a result of ``_train`` from its state."""

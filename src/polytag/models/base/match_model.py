@@ -20,7 +20,7 @@ from polytag.config.groups.solver_settings import HoldOutSettings, SolverSetting
 from polytag.config.groups.text_settings import TextSettings, TfidfSettings
 from polytag.config.groups.training_settings import ComputeSettings, TrainingSettings
 from polytag.config.groups.tree_settings import RankSettings, TreeSettings
-from polytag.decision.candidate_curve import STRAIGHT, curved, curved_rows, fit_curve
+from polytag.decision.candidate_curve import CURVE, STRAIGHT, curved, curved_rows, fit_curve
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
 from polytag.linear.svm import Problem
@@ -28,15 +28,16 @@ from polytag.models.base.cluster_matcher import ClusterMatcher, match_encoding
 from polytag.models.base.match_quality import precision_by_power
 from polytag.models.model import Encoded, HeldOut, Model, State, group, model_name, param
 from polytag.nn.encoding.encoders import Encoder
-from polytag.nn.encoding.frozen_encoder import FrozenEncoder
+from polytag.nn.encoding.frozen_encoder import FROZEN, FrozenEncoder
 from polytag.scores import Scores
+from polytag.storage.schema import Anything, Array, Number, Optional, Schema, Sizes, Table
 from polytag.text.preprocess import prepare
-from polytag.text.tfidf import Tfidf, tfidf_rows
+from polytag.text.tfidf import TFIDF, Tfidf, tfidf_rows
 from polytag.xmc.estimate import Level, announce, estimate, limit_of
-from polytag.xmc.index import LabelTree, cluster_tree, label_index
+from polytag.xmc.index import TREE, LabelTree, cluster_tree, label_index
 from polytag.xmc.joined_features import joined_rows
 from polytag.xmc.match import Matched, MatchNetwork, apply_power, best_clusters, text_vectors
-from polytag.xmc.rank import Chunks, TreeRanker
+from polytag.xmc.rank import Chunks, TreeRanker, chunks_fit, chunks_schema
 from polytag.xmc.tree_training import Ranking, TreeTraining, tree_weights
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ class MatchModel(Model):
     def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
         """Probabilities of the best labels in the matched clusters, at most ``candidates``."""
         self.require_fitted()
-        size = max(1, _CELLS // self._count())
+        size, k = max(1, _CELLS // self._count()), self.clipped(k)
         return Scores.stack([self.encode(texts[at : at + size]).best(k) for at in range(0, max(1, len(texts)), size)])
 
     def encode(self, texts: Sequence[str]) -> EncodedMatch:
@@ -297,27 +298,43 @@ class MatchModel(Model):
         joined = {"exponent": self.exponent, "centre": self.centre, "origin": frozen}
         return {**self.matcher.state(), "tfidf": self.tfidf.state(), **own, **joined}
 
+    def schema(self) -> Table:
+        """The network, the clusters, the vocabulary and the separators; those that are joined also have a mean vector."""
+        joins = self._joins()
+        centre = Optional(Anything(type(None))) if joins == "none" else Array(("float32",), ("dense",))
+        origin = FROZEN if joins == "frozen" else Optional(Anything(type(None)))
+        own: dict[str, Schema] = {
+            "tfidf": TFIDF,
+            "tree": TREE,
+            "chunks": chunks_schema(half=self.ranking.half),
+            "curve": CURVE,
+            "exponent": Number(0, 1e3, whole=False),
+        }
+        fields: dict[str, Schema] = {**self.matcher.schema().fields, **own, "centre": centre, "origin": origin}
+        return Table(fields, rules=(_clusters_fit,))
+
     def restore(self, state: State) -> None:
-        """Rebuild the model; sizes are checked, because compiled code does not check bounds."""
+        """Build everything again."""
         tree, chunks = LabelTree.from_state(state["tree"]), Chunks.from_state(state["chunks"])
-        if len(tree.starts) != 2 or len(tree.order) != len(self.labels):
-            raise ValueError("its clusters have a different number of labels")
         self.matcher = self._new_matcher()
         self.matcher.labels = _cluster_set(len(tree.starts[1]) - 1)
         self.matcher.restore(state)
         self.tfidf = Tfidf.of(self.features, self.features.ngrams[0])
         self.tfidf.restore(state["tfidf"])
-        if len(self.tfidf.keys) != len(self.tfidf.idf):
-            raise ValueError("its vocabulary is damaged")
         self.frozen = FrozenEncoder.from_state(state["origin"]) if self._joins() == "frozen" else None
         size = self._vector_size()
         self.centre = np.array(state["centre"], dtype=np.float32) if size else None
-        if self.centre is not None and self.centre.shape != (size,):
+        if self.centre is not None and len(self.centre) != size:
             raise ValueError("its vectors and their mean have different sizes")
-        n_features = len(self.tfidf.keys) + size
-        chunks.check(tree.starts[1], n_features)
-        self.ranker = TreeRanker(tree, [Chunks.none(self._count()), chunks], n_features)
-        self.curve, self.exponent = [float(state["curve"][0]), float(state["curve"][1])], float(state["exponent"])
+        self.ranker = TreeRanker(tree, [Chunks.none(self._count()), chunks], len(self.tfidf.keys) + size)
+        self.curve, self.exponent = [float(value) for value in state["curve"]], float(state["exponent"])
+
+
+def _clusters_fit(state: State, sizes: Sizes) -> None:
+    """One level of clusters, and separators that use the words, then the numbers of a vector."""
+    if len(state["tree"]["starts"]) != 2:
+        raise ValueError("its clusters are no clusters of labels")
+    chunks_fit(state["chunks"], state["tree"]["starts"][1], sizes["words"] + sizes.get("dense", 0))
 
 
 def _cluster_set(count: int) -> LabelSet:

@@ -28,10 +28,11 @@ from polytag.nn.encoding.document_vectors import encoding_batches
 from polytag.nn.encoding.encoders import Encoder, build_encoder
 from polytag.nn.encoding.inference import for_inference
 from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained
+from polytag.nn.encoding.restored_network import ENCODER, WEIGHTS, restored_network
 from polytag.nn.export.onnx_export import OnnxNetwork, export_network, fresh_export, open_export
 from polytag.nn.training import losses
 from polytag.nn.training.batch import Batch, Documents, Layout, TokenArrays, tokenise, windows_apart
-from polytag.nn.training.checkpoint import load_arrays, to_arrays
+from polytag.nn.training.checkpoint import to_arrays
 from polytag.nn.training.devices import autocast, pick_device, pick_precision
 from polytag.nn.training.loop import Examples, Goal, seeded, steps_in
 from polytag.nn.training.loop import train as train_steps
@@ -39,8 +40,9 @@ from polytag.nn.training.optimiser import Setup
 from polytag.nn.training.processes import Processes
 from polytag.nn.training.warm_start import take_over
 from polytag.scores import Scores
+from polytag.storage.schema import Table
 from polytag.text.preprocess import prepare
-from polytag.text.tokens import SubwordTokens, WordTokens, tokens_from_state
+from polytag.text.tokens import TOKENS, SubwordTokens, WordTokens, tokens_from_state
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -258,7 +260,8 @@ class NeuralModel(Model):
         if self.network is None or self.tokens is None:
             raise NotFittedError(f"this {type(self).__name__} was not trained yet; call fit, or load a trained one")
         self.network.to(pick_device(self.compute.device))
-        return self._score(tokenise(self.tokens, prepare(texts, self.texts.preprocess, self.texts.max_words)), k)
+        arrays = tokenise(self.tokens, prepare(texts, self.texts.preprocess, self.texts.max_words))
+        return self._score(arrays, self.clipped(k))
 
     def _score(self, arrays: TokenArrays, k: int | None) -> Scores:
         """Score documents in batches of similar length; their order is restored."""
@@ -335,14 +338,19 @@ class NeuralModel(Model):
         self.exported = fresh_export(artefact)
         return self.exported is not None
 
+    def schema(self) -> Table:
+        """The tokeniser, the description of the encoder and the weights."""
+        return Table({"tokens": TOKENS, "encoder": ENCODER, "weights": WEIGHTS})
+
     def restore(self, state: State) -> None:
-        """Rebuild the network and restore its weights."""
+        """Build the network again and load its weights."""
         self.exported = None
         self.tokens = tokens_from_state(state["tokens"])
         self.description = dict(state["encoder"])
+        if self.description.get("vocabulary", self.tokens.size) != self.tokens.size:
+            raise ValueError("its encoder and its tokeniser have different numbers of words")
         with seeded(self.seed):
-            self.network = self._network(len(self.labels))
-        load_arrays(self.network, state["weights"])
+            self.network = restored_network(lambda: self._network(len(self.labels)), state["weights"], self.description)
         self.network.eval()
 
 

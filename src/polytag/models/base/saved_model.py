@@ -7,12 +7,34 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from polytag.decision.calibration import Platt
-from polytag.errors import ArtefactError, ConfigError
+from polytag.decision.calibration import PLATT, Platt
+from polytag.decision.decision import DECISION
+from polytag.errors import ArtefactError, ConfigError, DataError
 from polytag.labels import LabelSet
-from polytag.models.model import Model, model_class
+from polytag.models.model import MODELS, Model, model_class
 from polytag.storage.artefact import artefact_folder, read_artefact
+from polytag.storage.schema import Anything, Array, Number, Optional, Schema, Switch, Table, Text, check
 from polytag.storage.state_json import State
+
+SAVED = Table(
+    {
+        "model": Text(tuple(MODELS)),
+        "options": Anything(),
+        "recipe": Table({"calibrate": Switch(), "min_labels": Optional(Number(0, 2**31 - 1)), "closed": Switch()}),
+        "reading": Anything(),
+        "labels": Anything(object),
+        "state": Anything(),
+        "calibration": Optional(Anything()),
+        "decision": Anything(),
+        "training": Anything(),
+    }
+)
+"""What a classifier looks like when it is saved; the state of its model has the schema of the model."""
+_SIZED: dict[str, Schema] = {
+    "calibration": Optional(PLATT),
+    "decision": DECISION,
+    "training": Table({"documents": Number(0, 2**53), "label_counts": Array(("int64",), ("labels",), low=0)}),
+}
 
 
 class SavedModel(NamedTuple):
@@ -24,7 +46,9 @@ class SavedModel(NamedTuple):
     @classmethod
     def from_state(cls, state: State) -> SavedModel:
         """From the state of a classifier's artefact."""
+        check(SAVED, state, {})
         kind, labels = model_class(state["model"]), LabelSet.from_state(state["labels"])
+        check(Table(_SIZED), {name: state[name] for name in _SIZED}, {"labels": len(labels)})
         model = kind.from_state(kind.saved_options(state["options"]), labels, state["state"])
         return cls(model, None if state["calibration"] is None else Platt.from_state(state["calibration"]))
 
@@ -42,7 +66,7 @@ def restoring(place: Path) -> Iterator[None]:
     """Convert errors from an invalid state to an error about the artefact."""
     try:
         yield
-    except ConfigError as error:
+    except (ConfigError, DataError) as error:
         raise ArtefactError(f"{place}: {error}") from None
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, RecursionError) as error:
         raise ArtefactError(f"{place}: not a classifier ({error}); train it again") from None

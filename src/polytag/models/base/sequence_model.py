@@ -26,6 +26,7 @@ from polytag.nn.decoding.lstm_decoder import Decoder
 from polytag.nn.encoding.encoders import Encoder
 from polytag.nn.training.batch import Batch, windows_apart
 from polytag.nn.training.processes import Processes
+from polytag.storage.schema import Number, Table
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -136,6 +137,10 @@ class SequenceModel(NeuralModel):
     def state(self) -> State:
         """What every network has, and the most labels of a sequence."""
         return {**super().state(), "longest": self.longest}
+
+    def schema(self) -> Table:
+        """What every network has, and the maximum length of a sequence."""
+        return Table({**super().schema().fields, "longest": Number(0, "labels")})
 
     def restore(self, state: State) -> None:
         """Build the network again."""

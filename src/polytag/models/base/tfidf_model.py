@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from scipy.sparse import csr_array
 
 from polytag.config.groups.text_settings import TextSettings, TfidfSettings
-from polytag.linear.svm import Problem, Separators
+from polytag.linear.svm import Problem
 from polytag.models.base.linear_model import Folds, LinearModel
 from polytag.models.model import State, group
+from polytag.storage.schema import Table
 from polytag.text.preprocess import prepare
-from polytag.text.tfidf import Tfidf
+from polytag.text.tfidf import TFIDF, Tfidf
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -58,11 +59,12 @@ class TfidfModel(LinearModel):
         self.require_fitted()
         return {"tfidf": self.tfidf.state(), "weights": self.trained.state()}
 
+    def schema(self) -> Table:
+        """Vocabulary and weights; the kernels use one row of weights per word."""
+        return Table({"tfidf": TFIDF, "weights": self._trained_schema("words")})
+
     def restore(self, state: State) -> None:
         """Restore the vocabulary and the weights."""
         self.tfidf = self._vocabulary(1)
         self.tfidf.restore(state["tfidf"])
         self.trained = self._trained_from(state["weights"])
-        separators: Separators = getattr(self.trained, "separators", self.trained)
-        if not len(self.tfidf.keys) == len(self.tfidf.idf) == separators.shape[0]:  # compiled code does not check this
-            raise ValueError("its weights and its vocabulary have different sizes")

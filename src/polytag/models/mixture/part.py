@@ -14,15 +14,29 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.decision.calibration import Platt
+from polytag.decision.calibration import PLATT, Platt
 from polytag.labels import LabelSet
 from polytag.models.mixture.weights import aligned, candidates_of, columns_of, mix, on_valid, with_entries
-from polytag.models.model import Encoded, HeldOut, Model, State, model_class, model_name
+from polytag.models.model import MODELS, Encoded, HeldOut, Model, State, model_class, model_name
 from polytag.scores import Scores
+from polytag.storage.schema import Anything, Items, Named, Optional, Table, Text
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
     from polytag.run import Run
+
+
+PART = Table(
+    {
+        "name": Text(),
+        "model": Text(tuple(MODELS)),
+        "options": Anything(),
+        "labels": Optional(Items(Named(Text()))),
+        "state": Anything(),
+        "calibration": Optional(PLATT),
+    }
+)
+"""What a member looks like when it is saved; its state has the schema of its model."""
 
 
 @dataclass
@@ -73,8 +87,6 @@ class Part:
         own = labels if state["labels"] is None else LabelSet.from_records(state["labels"])
         model = kind.from_state(kind.saved_options(state["options"]), own, state["state"])
         calibration = None if state["calibration"] is None else Platt.from_state(state["calibration"])
-        if calibration is not None and not len(calibration.slopes) == len(calibration.offsets) == len(labels):
-            raise ValueError(f"the part {state['name']!r} is calibrated for a different number of labels")
         return cls(str(state["name"]), model, columns_of(own, labels, state["name"]), calibration)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from polytag.errors import ArtefactError
+from polytag.errors import ArtefactError, ConfigError
 
 # These take a mask of four dimensions as it is; made from two, theirs would ask the device whether anything is padded at all.
 _MASK_AS_IS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
@@ -168,11 +168,10 @@ class Transformer(Encoder):
             ) from None
         if dropout is not None:
             _set_dropout(made, dropout)
-        self.model = AutoModel.from_config(
-            made, attn_implementation=_attention(made), trust_remote_code=False, dtype=torch.float32
-        )
+        whole = AutoModel.from_config(made, attn_implementation=_attention(made), trust_remote_code=False, dtype=torch.float32)
+        self.model = encoder_of(whole)
         if getattr(self.model, "pooler", None) is not None:
-            self.model.pooler = None
+            self.model.pooler = _NoPooler()  # not None, as some families call it unasked
         self.hidden = int(made.hidden_size)
         most = int(getattr(made, "max_position_embeddings", 0) or 0)
         self.first_position = self._first_position()
@@ -222,6 +221,21 @@ class Transformer(Encoder):
         table = self.model.get_input_embeddings()
         assert isinstance(table, nn.Embedding)
         return table
+
+
+class _NoPooler(nn.Module):
+    """Pools nothing."""
+
+    def forward(self, states: Tensor) -> None:
+        """Return nothing."""
+
+
+def encoder_of(model: Any) -> Any:
+    """The model, or its encoder if it also has a decoder, as T5 and BART have; ConfigError if it does not encode text."""
+    found = model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model
+    if not hasattr(model.config, "hidden_size") or not isinstance(found.get_input_embeddings(), nn.Embedding):
+        raise ConfigError(f"a model of the type {model.config.model_type!r} does not encode text; name another encoder")
+    return found
 
 
 def build_encoder(description: dict[str, Any]) -> Encoder:

@@ -16,13 +16,20 @@ from polytag.errors import ConfigError
 from polytag.nn.encoding.document_vectors import document_vectors
 from polytag.nn.encoding.encoders import Encoder, build_encoder, pool
 from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained
+from polytag.nn.encoding.restored_network import ENCODER, WEIGHTS, restored_network
 from polytag.nn.training.batch import Layout, tokenise
-from polytag.nn.training.checkpoint import Arrays, load_arrays, to_arrays
+from polytag.nn.training.checkpoint import to_arrays
 from polytag.nn.training.devices import pick_device
-from polytag.text.tokens import SubwordTokens, WordTokens, tokens_from_state
+from polytag.storage.schema import Table
+from polytag.text.tokens import TOKENS, SubwordTokens, WordTokens, tokens_from_state
 
 if TYPE_CHECKING:
     from polytag.run import Run
+
+FROZEN = Table({"encoder": ENCODER, "weights": WEIGHTS})
+"""What a frozen encoder looks like when it is saved."""
+DOCUMENT_VECTORS = Table({"tokens": TOKENS, **FROZEN.fields})
+"""The same with its tokeniser."""
 
 
 class FrozenEncoder:
@@ -70,9 +77,7 @@ class FrozenEncoder:
     def from_state(cls, state: Mapping[str, Any]) -> FrozenEncoder:
         """Rebuild from the state."""
         description = dict(state["encoder"])
-        encoder = build_encoder(description)
-        weights: Arrays = state["weights"]
-        load_arrays(encoder, weights)
+        encoder = restored_network(lambda: build_encoder(description), state["weights"], description)
         return cls(encoder, description)
 
 

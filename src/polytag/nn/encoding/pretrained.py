@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from polytag.config.groups.encoder_settings import WORD_ENCODERS, WordSettings
 from polytag.errors import ArtefactError, ConfigError, DataError
 from polytag.formats.streams import reading
-from polytag.nn.encoding.encoders import Encoder, Transformer
+from polytag.nn.encoding.encoders import Encoder, Transformer, encoder_of
 from polytag.text.tokens import SPECIAL, SubwordTokens, Tokens, WordTokens
 
 log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ def _load_transformer(encoder: Transformer, name: str) -> None:
     finally:
         if shown:
             messages.enable_progress_bar()
-    missing, _ = encoder.model.load_state_dict(source.state_dict(), strict=False)
+    missing, _ = encoder.model.load_state_dict(encoder_of(source).state_dict(), strict=False)
     if missing:
         raise ConfigError(f"encoder {name!r}: the weights lack {missing[0]!r}; is the folder complete?")
 

@@ -39,6 +39,7 @@ SWITCH = "POLYTAG_ONNX"  # environment variable; 0 disables exports
 TOLERANCE = 1e-3  # maximum difference of a probability between the export and torch
 _OPSET = 18  # ONNX Runtime can fuse the operations of this version
 _ATTENTION = "polytag_onnx"
+_TEMPORARY = ".export-"  # prefix of folders that an export works in
 _SHAPES = ((1, 5), (3, 16), (2, 31))  # documents and tokens of the test inputs of an export
 _PLACES = 512  # tokens that are encoded at once; more do not fit into a processor's caches
 
@@ -133,19 +134,36 @@ def export_network(network: nn.Module, artefact: Path, *, int8: bool = False) ->
     folder = export_folder(artefact)
     if folder.exists() and not (folder / ABOUT).is_file():
         raise ConfigError(f"{folder} exists and is not an export; move it away")
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as temporary:
-        made = Path(temporary) / "onnx"
-        made.mkdir()
-        _write(network, made / NETWORK, int8)
-        about = {
-            "format": FORMAT, "polytag": polytag_version(), "int8": int8,
-            "artefact": manifest_digest(artefact), "sha256": file_digest(made / NETWORK),
-        }  # fmt: skip
-        (made / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-        if folder.exists():
-            shutil.rmtree(folder)
-        os.replace(made, folder)
+    for left in folder.parent.glob(f"{_TEMPORARY}*"):  # by an export that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    try:
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=_TEMPORARY, ignore_cleanup_errors=True) as temporary:
+            made = Path(temporary) / "onnx"
+            made.mkdir()
+            _write(network, made / NETWORK, int8)
+            about = {
+                "format": FORMAT, "polytag": polytag_version(), "int8": int8,
+                "artefact": manifest_digest(artefact), "sha256": file_digest(made / NETWORK),
+            }  # fmt: skip
+            (made / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+            _replace(folder, made)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ArtefactError(f"{folder}: cannot export here ({reason}); make room or move the run; nothing was lost") from None
     return folder
+
+
+def _replace(folder: Path, made: Path) -> None:
+    """Move a new export to its place; the earlier one is moved away whole, and in between there is none."""
+    old = made.with_name("old")
+    if folder.exists():
+        os.replace(folder, old)
+    try:
+        os.replace(made, folder)
+    except OSError:
+        if old.exists():
+            os.replace(old, folder)
+        raise
 
 
 def _write(network: nn.Module, path: Path, int8: bool) -> None:
@@ -177,6 +195,8 @@ def _trace(network: nn.Module, path: Path) -> None:
             _Unmasked(network), _sample(network, *_SHAPES[1])[:1], str(path), input_names=["ids"], output_names=["logits"],
             opset_version=_OPSET, dynamo=True, dynamic_shapes={"ids": any_size}, external_data=False, verbose=False,
         )  # fmt: skip
+    except OSError:
+        raise
     except Exception as error:  # the exporter raises any type for unsupported operations
         raise ConfigError(
             f"this network cannot be exported to ONNX ({_line(error.__cause__ or error)}); predict with torch instead"

@@ -1,11 +1,21 @@
-"""Choice of the device and of the precision."""
+"""Choice of the device and of the precision; what a forked process may use."""
 
 from __future__ import annotations
+
+import os
 
 import torch
 
 from polytag.errors import ConfigError
 
+
+def _use_one_thread() -> None:
+    """The threads of the parent do not exist in a forked process, and torch would wait for them without end."""
+    torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_use_one_thread)
 _TYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -15,6 +25,8 @@ def pick_device(name: str) -> torch.device:
         raise ConfigError("device is 'cuda' but torch finds no GPU; set it to 'auto' or 'cpu'")
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
+    if torch.cuda._is_in_bad_fork():
+        raise ConfigError("a forked process cannot use the GPU; start processes with 'spawn', or set device to 'cpu'")
     return torch.device("cuda", torch.cuda.current_device())
 
 

@@ -1,0 +1,357 @@
+"""``make mutants``: plant one bug at a time in a copy of the checkout, and see which of them no test notices.
+
+Tests are chosen by the imports: first those that import the changed module or have its name, then, for what these let live, those
+that import it through others. Every test file is run once without a bug before; a test that fails then is left out. Numba's cache
+is each copy's own, and what was compiled from the changed module or from one that imports it is compiled again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from mutations import Mutant, mutants
+
+ROOT = Path(__file__).resolve().parent.parent
+FIXTURES = Path("tests") / "fixtures"
+PLANTED, EQUIVALENT = FIXTURES / "planted_bugs.json", FIXTURES / "equivalent_mutants.json"
+WIDE = 150  # seconds of further tests for what the nearest ones let live
+
+
+class Outcome(NamedTuple):
+    """How a run of tests ended: ``passed``, ``failed`` or ``timed out``, the tests that failed, and the seconds."""
+
+    end: str
+    failed: list[str]
+    seconds: float
+
+
+# -- the copies --------------------------------------------------------------------------------------------------------
+
+
+class Copy:
+    """A copy of the checkout in which bugs are planted, one at a time."""
+
+    def __init__(self, folder: Path, files: Iterable[str]) -> None:
+        """Bring the copy up to date with the checkout."""
+        self.folder = folder
+        for name in ("src", "tests"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        for file in files:
+            target = folder / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / file, target)
+
+    def test(self, files: Sequence[str], seconds: float, *options: str) -> Outcome:
+        """Run test files."""
+        environment = {
+            **os.environ, "PYTHONPATH": str(self.folder / "src"), "NUMBA_CACHE_DIR": str(self.folder / ".numba"),
+            "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
+        }  # fmt: skip
+        usual = ["-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0"]
+        start = time.monotonic()
+        with tempfile.TemporaryFile("w+") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pytest", *usual, *options, *files], cwd=self.folder, env=environment,
+                stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                return Outcome("timed out", [], time.monotonic() - start)
+            said.seek(0)
+            text = said.read()
+        failed = re.findall(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\](?= - |$))?)", text, re.MULTILINE)
+        if code in (0, 5):
+            return Outcome("passed", [], time.monotonic() - start)
+        return Outcome("failed", failed or [f"exit code {code}"], time.monotonic() - start)
+
+    def forget(self, modules: Iterable[str]) -> None:
+        """Remove what numba has compiled from these modules."""
+        for module in modules:
+            for path in (self.folder / ".numba").glob(f"*/{module.rpartition('.')[2]}.*"):
+                path.unlink(missing_ok=True)
+
+
+def checkout_files() -> list[str]:
+    """All files of the checkout that git knows or would add."""
+    said = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [name for name in said.stdout.splitlines() if (ROOT / name).is_file() and not name.startswith("gpu/")]
+
+
+# -- which tests -------------------------------------------------------------------------------------------------------
+
+
+class Imports:
+    """Who imports whom, by the text of a copy: modules of the package, and test files with what they share."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read all files."""
+        self.modules = {_module(path.relative_to(folder / "src")): path for path in (folder / "src").rglob("*.py")}
+        self.helpers = {path.stem: path for path in (folder / "tests").glob("*.py")}
+        self.tests = [f"tests/{name}.py" for name in sorted(self.helpers) if name.startswith("test_")]
+        self.uses = {name: set(self._imports(path)) for name, path in {**self.modules, **self.helpers}.items()}
+
+    def _imports(self, path: Path) -> Iterator[str]:
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names if alias.name in self.modules or alias.name in self.helpers)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and ":" in node.value:
+                if (name := node.value.partition(":")[0]) in self.modules:  # as the registry of models names them
+                    yield name
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    for name in (f"{node.module}.{alias.name}", node.module or ""):
+                        if name in self.modules or name in self.helpers:
+                            yield name
+                            break
+
+    @cache  # noqa: B019, one object lives as long as the program
+    def users(self, module: str) -> set[str]:
+        """The module itself and all modules that import it, directly or not."""
+        found, left = {module}, [module]
+        while left:
+            name = left.pop()
+            for user in self.modules:
+                if name in self.uses[user] and user not in found:
+                    found.add(user)
+                    left.append(user)
+        return found
+
+    @cache  # noqa: B019
+    def by_distance(self, module: str) -> list[tuple[int, str]]:
+        """Test files that reach a module, the nearest first, and of those the ones that import least."""
+        found = []
+        for test in self.tests:
+            name = Path(test).stem
+            distance = 0 if name == f"test_{module.rpartition('.')[2]}" else self._distance(name, module)
+            if distance is not None:
+                found.append((distance, test))
+        return sorted(found, key=lambda pair: (pair[0], len(self.uses[Path(pair[1]).stem]), pair[1]))
+
+    def _distance(self, start: str, module: str) -> int | None:
+        seen, level, distance = {start}, {start}, 0
+        while level:
+            distance += 1
+            level = {name for one in level for name in self.uses[one]} - seen
+            if module in level:
+                return distance
+            seen |= level
+        return None
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+# -- the work ----------------------------------------------------------------------------------------------------------
+
+
+class Bench:
+    """Copies that work side by side, and what is known about the tests without a bug."""
+
+    def __init__(self, work: Path, jobs: int, timeout: float) -> None:
+        """Make the copies."""
+        self.work, self.timeout = work, timeout
+        files = checkout_files()
+        self.copies: SimpleQueue[Copy] = SimpleQueue()
+        made = [Copy(work / f"copy-{number}", files) for number in range(jobs)]
+        for copy in made:
+            self.copies.put(copy)
+        self.folder = made[0].folder
+        self.imports = Imports(self.folder)
+        self.known: dict[str, Any] = {}
+        if (work / "tests.json").exists():
+            self.known = json.loads((work / "tests.json").read_text())
+        self.locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def measured(self, test: str, copy: Copy) -> dict[str, Any]:
+        """How long a test file takes without a bug, and which of its tests fail then."""
+        with self.locks[test]:
+            digest = hashlib.sha256((self.folder / test).read_bytes()).hexdigest()[:16]
+            if self.known.get(test, {}).get("digest") != digest:
+                outcome = copy.test([test], max(400.0, 3 * self.timeout))
+                self.known[test] = {"digest": digest, "end": outcome.end, "failed": outcome.failed, "seconds": outcome.seconds}
+                (self.work / "tests.json").write_text(json.dumps(self.known, indent=1))
+                if outcome.end != "passed":
+                    print(f"without a bug, {test} {outcome.end}: {' '.join(outcome.failed)}", flush=True)
+            found: dict[str, Any] = self.known[test]
+            return found
+
+    def chosen(self, tests: Sequence[str], copy: Copy, most: float) -> tuple[list[str], float]:
+        """As many of these test files as fit into the time, with tests to leave out, and the seconds that they take."""
+        found: list[str] = []
+        total = 0.0
+        for test in tests:
+            known = self.measured(test, copy)
+            broken = known["end"] == "timed out" or any("::" not in name for name in known["failed"])
+            if broken or (found and total + known["seconds"] > most):
+                continue
+            found += [test, *(part for name in known["failed"] for part in ("--deselect", name))]
+            total += known["seconds"]
+            if total > most / 2:
+                break
+        return found, total
+
+    def tried(self, mutant: Mutant) -> dict[str, Any]:
+        """Plant the bug, run the tests, take it out."""
+        copy = self.copies.get()
+        path = copy.folder / mutant.path
+        source = path.read_bytes()
+        module = _module(Path(mutant.path).relative_to("src"))
+        users = self.imports.users(module) if b"njit" in source else set()
+        reach = self.imports.by_distance(module)
+        near = [test for distance, test in reach if distance <= 1] or [test for _, test in reach[:3]]
+        far = [test for _, test in reach if test not in near]
+        outcome = Outcome("passed", [], 0.0)
+        files: list[str] = []
+        try:
+            for tests, most in ((near, self.timeout), (far, WIDE)):
+                chosen, total = self.chosen(tests, copy, most)  # before the bug is there
+                copy.forget(users)
+                path.write_bytes(mutant.apply(source))
+                files += [name for name in chosen if name in tests]
+                limit = max(self.timeout, 2.5 * total + 20)
+                if chosen:
+                    outcome = copy.test(chosen, limit, "-x")
+                if outcome.end == "timed out":  # the first time something may have had to be compiled
+                    outcome = copy.test(chosen, limit, "-x")
+                path.write_bytes(source)
+                copy.forget(users)
+                if outcome.end != "passed":
+                    break
+        finally:
+            path.write_bytes(source)
+            self.copies.put(copy)
+        before, after = mutant.shown(source)
+        status = {"passed": "survived", "failed": "killed", "timed out": "timed out"}[outcome.end]
+        found = {"file": mutant.path, "line": mutant.line, "kind": mutant.kind, "before": before, "after": after}
+        return {**found, "status": status, "by": " ".join(outcome.failed), "tests": files, "seconds": round(outcome.seconds, 1)}
+
+
+# -- which mutants -----------------------------------------------------------------------------------------------------
+
+
+def changed_lines(base: str) -> dict[str, set[int]]:
+    """The lines of the package that are not as they were in a revision."""
+    command = ["git", "diff", "-U0", base, "--", "src"]
+    found: dict[str, set[int]] = {}
+    name = ""
+    for line in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+        if line.startswith("+++ b/"):
+            name = line.removeprefix("+++ b/")
+        elif match := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
+            first, count = int(match[1]), int(match[2] or 1)
+            found.setdefault(name, set()).update(range(first, first + count))
+    command = ["git", "ls-files", "-o", "--exclude-standard", "--", "src"]
+    for name in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+        found[name] = set(range(1, 1_000_000))
+    return {name: lines for name, lines in found.items() if name.endswith(".py") and (ROOT / name).is_file()}
+
+
+def planted(folder: Path) -> Iterator[Mutant]:
+    """The bugs that people planted, each by the text that it replaces."""
+    for bug in json.loads((ROOT / PLANTED).read_text(encoding="utf-8")):
+        source, old = (folder / bug["file"]).read_bytes(), bug["old"].encode()
+        if source.count(old) != 1:
+            sys.exit(f"{PLANTED}: {bug['old']!r} is {source.count(old)} times in {bug['file']}; it must be there once")
+        start = source.index(old)
+        yield Mutant(bug["file"], source.count(b"\n", 0, start) + 1, "planted", start, start + len(old), bug["new"].encode())
+
+
+def pool_of(arguments: argparse.Namespace, folder: Path) -> list[Mutant]:
+    """The mutants that a command line asks for."""
+    if arguments.planted:
+        return list(planted(folder))
+    if arguments.files:
+        lines = {os.path.relpath(Path(file).resolve(), ROOT): None for file in arguments.files}
+    elif arguments.sample and not arguments.base:
+        lines = {str(path.relative_to(folder)): None for path in sorted((folder / "src").rglob("*.py"))}
+    else:
+        lines = dict(changed_lines(arguments.base or "HEAD"))  # type: ignore[arg-type]
+    pool = [
+        mutant
+        for name, only in lines.items()
+        for mutant in mutants(name, (folder / name).read_bytes())
+        if only is None or mutant.line in only
+    ]
+    if arguments.sample and arguments.sample < len(pool):
+        chosen = random.Random(arguments.seed).sample(range(len(pool)), arguments.sample)
+        pool = [pool[number] for number in sorted(chosen)]
+    return pool
+
+
+def with_arguments(results: list[dict[str, Any]]) -> None:
+    """Mark survivors that are known to change nothing that a test could see, with the reason."""
+    path = ROOT / EQUIVALENT
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    reasons = {(one["file"], one["before"], one["after"]): one["argument"] for one in known}
+    for result in results:
+        reason = reasons.get((result["file"], result["before"], result["after"]))
+        if result["status"] == "survived" and reason:
+            result.update(status="equivalent", argument=reason)
+
+
+def main() -> None:
+    """Read the command line, try the mutants, tell what came of them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("files", nargs="*", help="files of src [default: the lines that changed since --base]")
+    parser.add_argument("--base", help="revision that changes are counted from [default: HEAD, or all of src with --sample]")
+    parser.add_argument("--sample", type=int, help="try this many of the mutants, drawn at random")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--planted", action="store_true", help=f"try the bugs of {PLANTED} instead")
+    parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1), help="mutants at once")
+    parser.add_argument("--timeout", type=float, default=90, help="seconds for the nearest tests of a mutant")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "polytag-mutants", help="folder of the copies")
+    parser.add_argument("--out", type=Path, help="write the results here, as JSON")
+    parser.add_argument("--list", action="store_true", help="list the mutants and try none")
+    arguments = parser.parse_args()
+    bench = Bench(arguments.work, arguments.jobs, arguments.timeout)
+    pool = pool_of(arguments, bench.folder)
+    if arguments.list:
+        for mutant in pool:
+            before, after = mutant.shown((bench.folder / mutant.path).read_bytes())
+            print(f"{mutant.path}:{mutant.line}: {mutant.kind}\n  - {before}\n  + {after}")
+        return
+    results: list[dict[str, Any]] = []
+    with ThreadPoolExecutor(arguments.jobs) as threads:
+        for number, result in enumerate(threads.map(bench.tried, pool), 1):
+            results.append(result)
+            place = f"{result['file']}:{result['line']}"
+            print(f"{number}/{len(pool)} {result['status']:9} {place} {result['kind']} {result['by']}", flush=True)
+    with_arguments(results)
+    counts = {status: sum(r["status"] == status for r in results) for status in ("killed", "timed out", "survived", "equivalent")}
+    for result in results:
+        if result["status"] in ("survived", "equivalent"):
+            print(f"\n{result['file']}:{result['line']} {result['status']}: {result.get('argument', '')}")
+            print(f"  - {result['before']}\n  + {result['after']}")
+    print("\n" + ", ".join(f"{count} {status}" for status, count in counts.items()))
+    if arguments.out:
+        record = {"command": " ".join(["python", *sys.argv]), "mutants": len(results), **counts, "results": results}
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
