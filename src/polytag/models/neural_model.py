@@ -89,6 +89,7 @@ class NeuralModel(Model):
     schedule: str = param("linear", "how the rates fall after that", choices=SCHEDULES)
     weight_decay: float = param(0.01, "weight decay of AdamW", minimum=0)
     beta1: float = param(0.9, "decay of AdamW's first moment", minimum=0, maximum=1)
+    full_epochs: int = param(2, "epochs before the schedule halving halves the rates after every one", minimum=1)
     beta2: float = param(0.999, "decay of AdamW's second moment", minimum=0, maximum=1)
     epsilon: float = param(1e-8, "smallest denominator of AdamW, for 100 outputs; less for more", minimum=0)
     clip: float = param(1.0, "largest norm of the gradients; 0 for any", minimum=0)

@@ -177,7 +177,7 @@ class _Training:
     def _one(self, group: Sequence[NDArray[Any]], rows: Tensor) -> Tensor:
         """Make the step for a group of batches; ``rows`` holds their documents, on the device."""
         self.network.train()
-        factor = rate_factor(self.step, self.total, self.settings)
+        factor = rate_factor(self.step, self.total, self.settings, self.epoch)
         set_rates(self.optimiser, factor)
         parts = [
             self._part(batch, mine, len(rows))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-SCHEDULES = ("linear", "cosine", "constant")
+SCHEDULES = ("linear", "cosine", "constant", "halving")
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Settings:
     head_rate: float = 1e-3
     warmup: float = 0.1
     schedule: str = "linear"
+    full_epochs: int = 2
     weight_decay: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999
@@ -77,16 +78,19 @@ def make_optimiser(network: nn.Module, settings: Settings, device: torch.device)
     return torch.optim.AdamW(groups, betas=betas, eps=settings.epsilon, fused=True, capturable=on_gpu)
 
 
-def rate_factor(step: int, total: int, settings: Settings) -> float:
-    """The share of its full rate that step number ``step`` (from 0) of ``total`` is made with.
+def rate_factor(step: int, total: int, settings: Settings, epoch: int = 0) -> float:
+    """The share of its full rate that step number ``step`` (from 0) of ``total``, in this epoch (from 0), is made with.
 
-    ``warmup`` below 1 is a share of all steps, else a number of steps.
+    ``warmup`` below 1 is a share of all steps, else a number of steps. ``linear`` and ``cosine`` fall to 0 at the end. With
+    ``halving`` rates are full for ``full_epochs`` epochs, and then in every epoch half of what they were in the one before.
     """
     warm = settings.warmup * total if settings.warmup < 1 else settings.warmup
     if step < warm:
         return (step + 1) / (warm + 1)
     if settings.schedule == "constant":
         return 1.0
+    if settings.schedule == "halving":
+        return 0.5 ** max(0, epoch - settings.full_epochs + 1)
     left = max(0.0, (total - step) / max(1.0, total - warm))
     return left if settings.schedule == "linear" else 0.5 * (1 - math.cos(math.pi * left))
 
