@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from polytag.errors import ConfigError
@@ -32,3 +35,20 @@ def pick_precision(name: str, device: torch.device) -> torch.dtype | None:
 def autocast(device: torch.device, dtype: torch.dtype | None) -> torch.autocast:
     """The context in which a forward pass is made."""
     return torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
+
+
+@contextmanager
+def quick_products(device: torch.device, dtype: torch.dtype | None) -> Iterator[None]:
+    """Inside, a GPU may round what goes into float32 products to TF32, where products in less than float32 were asked for.
+
+    That is for what stays in float32 beside them, forward and backward: TF32 has more digits than bf16, and as many as fp16.
+    """
+    if device.type != "cuda" or dtype is None:
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

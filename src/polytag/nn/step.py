@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from polytag.nn.batch import Batch, Documents
-from polytag.nn.devices import autocast
+from polytag.nn.devices import autocast, quick_products
 from polytag.nn.processes import Processes
 
 Loss = Callable[[nn.Module, Batch], Tensor]
@@ -47,6 +47,10 @@ class EagerStep:
     def __call__(self, parts: Sequence[Rows]) -> Tensor:
         """Make the step; the loss, weighted over the parts and the processes, stays on the device."""
         self.optimiser.zero_grad(set_to_none=True)
+        with quick_products(self.processes.device, self.dtype):
+            return self._make(parts)
+
+    def _make(self, parts: Sequence[Rows]) -> Tensor:
         total = torch.zeros((), device=self.processes.device)
         for rows, length, windows, weight in parts:
             batch = self.data.batch(rows, length, windows)
