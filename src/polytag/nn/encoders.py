@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from polytag.errors import ArtefactError
+from polytag.nn.both_ways import BothWays
 
 POOLINGS = ("cls", "mean", "max")
 # These take a mask of four dimensions as it is; made from two, theirs would ask the device whether anything is padded at all.
@@ -28,6 +29,8 @@ class Encoder(nn.Module, ABC):
     """Whether it never asks the host anything, so that a step can be captured as a CUDA graph."""
     positions: int = 0
     """The most tokens it can read at once; 0 for any number."""
+    last_size: int = 0
+    """Numbers that its layers end with when all is read in both directions; 0 for an encoder without such ends."""
 
     @abstractmethod
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -105,22 +108,38 @@ class BiLSTM(Encoder):
         """Make the table and the layers; ``hidden`` is the size of one direction."""
         super().__init__()
         self.hidden = 2 * hidden
+        self.last_size = 4 * hidden * layers
         self.words = WordEncoder(vocabulary, embedding)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(BothWays(2 * hidden if number else embedding, hidden) for number in range(layers))
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The states of the top layer, zero where there is padding."""
-        return self.read(self.words.table(ids), mask)
+        return self._run(self.words.table(ids.T), mask)
 
     def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
         """The same from the words' embeddings."""
-        states = self.words.read(embedded, mask)  # (batch, length, embedding)
+        return self._run(embedded.transpose(0, 1), mask)
+
+    def with_last(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """The states, and what every layer ends with: hidden and cell states of both directions (batch, layers * 4 * hidden)."""
+        ends: list[Tensor] = []
+        states = self._run(self.words.table(ids.T), mask, ends)
+        return states, torch.cat(ends, dim=1)
+
+    def _run(self, embedded: Tensor, mask: Tensor, ends: list[Tensor] | None = None) -> Tensor:
+        """States (batch, length, 2 * hidden) from (length, batch, embedding), as LSTMs want it; ``ends`` takes every layer's."""
+        states = self.words.read(embedded, mask.T)
         lengths = mask.sum(dim=1, keepdim=True).clamp(min=1)  # (batch, 1)
         for layer in self.layers:
-            states = layer(self.dropout(states), lengths)  # (batch, length, 2 * hidden)
+            if ends is None:
+                states = layer(self.dropout(states), lengths)  # (length, batch, 2 * hidden)
+            else:
+                assert isinstance(layer, BothWays)
+                states, end = layer.with_last(self.dropout(states), lengths)
+                ends.append(end)
         inside = torch.arange(mask.shape[1], device=mask.device) < lengths  # (batch, length)
-        return states * inside[..., None].to(states.dtype)
+        return states.transpose(0, 1).contiguous() * inside[..., None].to(states.dtype)
 
     def depths(self) -> dict[str, int]:
         """The table, then the layers, whose parameters are named ``layers.0.right.weight_ih_l0`` and so on."""
@@ -132,24 +151,6 @@ class BiLSTM(Encoder):
     def token_table(self) -> nn.Embedding:
         """The embeddings of the words."""
         return self.words.table
-
-
-class BothWays(nn.Module):
-    """One layer of a BiLSTM: an LSTM that reads to the right and one that reads to the left."""
-
-    def __init__(self, size: int, hidden: int) -> None:
-        """Take the size of what is read, and that of one direction's states."""
-        super().__init__()
-        self.right = nn.LSTM(size, hidden, batch_first=True)
-        self.left = nn.LSTM(size, hidden, batch_first=True)
-
-    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """Both directions' states joined (batch, length, 2 * hidden); ``lengths`` is (batch, 1)."""
-        place = torch.arange(states.shape[1], device=states.device)
-        turned = torch.where(place < lengths, lengths - 1 - place, place)[..., None]  # (batch, length, 1): its own inverse
-        right, _ = self.right(states)
-        left, _ = self.left(states.gather(1, turned.expand(-1, -1, states.shape[2])))
-        return torch.cat([right, left.gather(1, turned.expand(-1, -1, left.shape[2]))], dim=2)
 
 
 class Transformer(Encoder):
