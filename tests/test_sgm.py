@@ -16,7 +16,7 @@ from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
-from polytag.models.sequence_model import SequenceModel
+from polytag.models.sequence_model import SequenceModel, SequenceNetwork
 from polytag.models.sgm import Sgm
 from polytag.nn.batch import Batch, Documents, tokenise
 from polytag.nn.sequences import target_sequences
@@ -25,6 +25,7 @@ from toys import toy_corpus
 
 SMALL: dict[str, Any] = {
     "encoder": "words", "embedding": 16, "hidden": 8, "layers": 1, "decoder_size": 16, "label_embedding": 8, "attention_size": 8,
+    "first_state": "mean",
     "epochs": 10, "batch_size": 32, "encoder_rate": 0.02, "head_rate": 0.02, "dropout": 0.1, "device": "cpu", "precision": "fp32",
 }  # fmt: skip
 LAST = {"evaluate_every": 10_000, "epochs": 10, "batch_size": 8}  # the last weights, whatever validation documents say
@@ -230,6 +231,43 @@ def test_going_on_with_a_new_label_keeps_the_rows_of_the_others(learned: Classif
     grown = {name for name in after if after[name].shape != before[name].shape}
     assert grown == {"decoder.labels", "decoder.output.weight", "decoder.output.bias"}
     assert all((after[name][: len(before[name])] == before[name]).all() for name in before)
+
+
+# -- where the decoder starts, and how far it goes ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["ends", "layers"])
+@pytest.mark.parametrize("name", ["sgm", "bert-sgm"])
+def test_ends_of_an_encoder_that_has_none_are_refused_in_one_line(first: str, name: str) -> None:
+    options = {**SMALL, "first_state": first, "decoder_size": 0}
+    with pytest.raises(ConfigError, match=f"first_state='{first}' needs an encoder that reads in both directions") as caught:
+        Classifier(name, options).fit(toy_corpus(20, 0))
+    assert "\n" not in str(caught.value) and "'words'" in str(caught.value)
+
+
+@pytest.mark.parametrize("first", ["ends", "layers"])
+def test_both_ends_of_a_bilstm_start_the_decoder(first: str) -> None:
+    trained = fitted(toy_corpus(240, 0), encoder="bilstm", first_state=first, batch_size=8)
+    test = toy_corpus(60, 2)
+    scores = trained.score(test.texts)
+    assert scores.decoded is not None and np.abs((scores.decoded - test.truth).toarray()).sum() / test.truth.nnz < 0.35
+    again = Sgm.from_state(trained.options(), trained.labels, trained.state()).score(test.texts)
+    assert (again.matrix.data == scores.matrix.data).all()
+
+
+def test_in_windows_the_ends_are_those_of_the_first_and_the_last_window() -> None:
+    """A text of two windows starts the decoder as its outer halves do when they are read alone."""
+    trained = fitted(
+        toy_corpus(40, 0), encoder="bilstm", first_state="layers", layers=2, epochs=1, max_length=4, long="windows", overlap=0
+    )
+    assert isinstance(trained.network, SequenceNetwork)
+    trained.network.eval()
+    both, left, right = _batch(trained, ["cat tea oslo milk dog ferry", "cat tea oslo milk", "dog ferry"]), 1, 2
+    last = trained.network(both.ids, both.mask).last
+    assert last is not None
+    parts = last.view(3, 4, 2, 8)  # (documents, layers * 2, directions, size)
+    assert torch.allclose(parts[0, :, 0], parts[right, :, 0], atol=1e-6)
+    assert torch.allclose(parts[0, :, 1], parts[left, :, 1], atol=1e-6)
 
 
 def test_going_on_with_another_decoder_is_refused(learned: Classifier) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from polytag.models.neural_model import NeuralModel, Reading
 from polytag.nn.batch import Batch, windows_apart
 from polytag.nn.beam import Found, beam_search
 from polytag.nn.decoders import Decoder
-from polytag.nn.encoders import Encoder
+from polytag.nn.encoders import BiLSTM, Encoder
 from polytag.nn.processes import Processes
 from polytag.nn.sequences import ORDERS, inputs_for, label_ranks, log_shares, sequence_loss, target_sequences
 
@@ -27,11 +27,19 @@ if TYPE_CHECKING:
     from polytag.corpus import Corpus
 
 
+class Encoded(NamedTuple):
+    """What a decoder is told about documents: states (batch, length, hidden) in float32, where they are no padding, the ends."""
+
+    states: Tensor
+    mask: Tensor
+    last: Tensor | None  # (batch, the encoder's last size), if the decoder asks for it
+
+
 class SequenceNetwork(nn.Module):
     """An encoder that reads documents, and a decoder that generates their labels.
 
-    The decoder computes in float32 whatever the precision of the encoder is: it is small, and its states are carried from step
-    to step. Documents in several windows are one long row of states to it.
+    The decoder's states are float32 whatever the precision of the encoder is: it is small, and they are carried from step to
+    step. Documents in several windows are one long row of states to it.
     """
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
@@ -40,26 +48,45 @@ class SequenceNetwork(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
 
-    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """States (batch, length, hidden) in float32 and their mask (batch, length), of ids that may come in windows."""
+    def forward(self, ids: Tensor, mask: Tensor) -> Encoded:
+        """What the decoder is told, of ids (batch, length), or (batch, windows, length) that are one long row of states to it."""
+        states, last = self._encode(*((ids, mask) if ids.ndim == 2 else windows_apart(ids, mask)))
         if ids.ndim == 2:
-            return self.encoder(ids, mask).float(), mask
-        states = self.encoder(*windows_apart(ids, mask)).float()
-        return states.view(len(ids), ids.shape[1] * ids.shape[2], -1), mask.flatten(1)
+            return Encoded(states, mask, last)
+        last = None if last is None else _outer_ends(last, mask, self.encoder.hidden // 2)
+        return Encoded(states.view(len(ids), ids.shape[1] * ids.shape[2], -1), mask.flatten(1), last)
+
+    def _encode(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
+        if not self.decoder.from_last:
+            return self.encoder(ids, mask).float(), None
+        assert isinstance(self.encoder, BiLSTM)
+        states, last = self.encoder.with_last(ids, mask)
+        return states.float(), last.float()
 
     def learn(self, batch: Batch, sequence: Tensor) -> Tensor:
         """Logits (batch, steps, labels + 1) for every step of the true sequences (batch, steps)."""
-        states, mask = self(batch.ids, batch.mask)
+        states, mask, last = self(batch.ids, batch.mask)
         with torch.autocast(states.device.type, enabled=False):
-            return self.decoder.teacher(states, mask, inputs_for(sequence, self.decoder.n_labels))
+            return self.decoder.teacher(states, mask, inputs_for(sequence, self.decoder.n_labels), last)
 
     def search(self, batch: Batch, beam: int, longest: int, length_penalty: float, only_best: bool) -> Found:
         """The best sequences of some documents."""
-        states, mask = self(batch.ids, batch.mask)
+        states, mask, last = self(batch.ids, batch.mask)
         with torch.autocast(states.device.type, enabled=False):
             return beam_search(
-                self.decoder, states, mask, beam=beam, longest=longest, length_penalty=length_penalty, only_best=only_best
+                self.decoder, states, mask, last, beam=beam, longest=longest, length_penalty=length_penalty, only_best=only_best
             )
+
+
+def _outer_ends(last: Tensor, mask: Tensor, hidden: int) -> Tensor:
+    """The ends of documents read in windows, from those of every window (batch * windows, last size).
+
+    Reading to the right ends in the last window that is used (``mask`` is (batch, windows, length)), to the left in the first.
+    """
+    parts = last.view(*mask.shape[:2], -1, 2, hidden)  # (batch, windows, layers * 2, directions, hidden)
+    used = (mask.any(dim=2).sum(dim=1) - 1).clamp(min=0)  # (batch,)
+    right = parts[torch.arange(len(parts), device=parts.device), used, :, 0]
+    return torch.stack([right, parts[:, 0, :, 1]], dim=2).flatten(1)
 
 
 @dataclass

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from polytag.errors import ConfigError
 from polytag.models.model import param
 from polytag.models.sequence_model import SequenceModel
 from polytag.nn import decoders
 from polytag.nn.decoders import Decoder, LstmDecoder, LstmSettings
 from polytag.nn.encoders import Encoder
+from polytag.text.tokens import SubwordTokens, WordTokens
 
 
 @dataclass
@@ -34,7 +38,9 @@ class Sgm(SequenceModel):
     attention_size: int = param(256, "size of the additive attention's hidden layer", minimum=1)
     query: str = param("new", "which state of the decoder attends: the new one, or the one before", choices=decoders.QUERIES)
     first_state: str = param(
-        "ends", "the decoder starts from both directions' last outputs, the first token, the mean", choices=decoders.FIRST_STATES
+        "ends",
+        "where the decoder starts: both directions' last outputs, every layer's last states and cells, the first token, the mean",
+        choices=decoders.FIRST_STATES,
     )
     first_context: str = param("attention", "what the first step is given as context", choices=decoders.FIRST_CONTEXTS)
     global_embedding: str = param(
@@ -59,4 +65,13 @@ class Sgm(SequenceModel):
             dropout=self.dropout,
             mask=self.mask_repeats,
         )
-        return LstmDecoder(encoder.hidden, n_labels, settings)
+        return LstmDecoder(encoder.hidden, n_labels, settings, encoder.last_size)
+
+    def _described(self, texts: Sequence[str]) -> tuple[WordTokens | SubwordTokens, dict[str, Any]]:
+        tokens, description = super()._described(texts)
+        if self.first_state in decoders.FROM_BOTH_ENDS and description["kind"] != "bilstm":
+            raise ConfigError(
+                f"first_state={self.first_state!r} needs an encoder that reads in both directions, which {self.encoder!r} does "
+                "not; set first_state to mean, cls or zero, or encoder to bilstm"
+            )
+        return tokens, description

@@ -47,6 +47,7 @@ def beam_search(
     decoder: Decoder,
     states: Tensor,
     mask: Tensor,
+    last: Tensor | None = None,
     *,
     beam: int,
     longest: int,
@@ -58,7 +59,7 @@ def beam_search(
     Sequences are compared by ``log p / length ** length_penalty``, <eos> being part of both. With ``only_best`` the search ends
     as soon as no other sequence can become the best one; those behind it are then not all there.
     """
-    memory, state = decoder.start(states, mask)
+    memory, state = decoder.start(states, mask, last)
     now = _begin(decoder, state, longest)
     for step in range(longest + 1):
         logits, state = decoder.step(now.previous, now.state, memory)

@@ -17,10 +17,12 @@ from torch.nn import functional
 
 from polytag.errors import ConfigError
 from polytag.nn.encoders import pool
+from polytag.nn.repeated import Repeated, energy, lstm_cell
 
 ATTENTIONS = ("additive", "dot")
 QUERIES = ("new", "old")
-FIRST_STATES = ("ends", "cls", "mean", "zero")
+FIRST_STATES = ("ends", "layers", "cls", "mean", "zero")
+FROM_BOTH_ENDS = ("ends", "layers")  # the first states that need an encoder which reads in both directions
 FIRST_CONTEXTS = ("attention", "zero")
 GLOBAL_EMBEDDINGS = ("none", "adaptive", "fixed")
 GATES = ("sigmoid", "linear")
@@ -39,6 +41,8 @@ class Decoder(nn.Module, ABC):
     """
 
     numbers: Tensor
+    from_last: bool = False
+    """Whether it starts from what the encoder's layers end with; then it has to be told."""
 
     def __init__(self, n_labels: int, *, mask: bool = True) -> None:
         """Take the number of labels, and whether labels that were generated are ruled out afterwards."""
@@ -62,10 +66,11 @@ class Decoder(nn.Module, ABC):
     # -- what a subclass says ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _start(self, states: Tensor, mask: Tensor) -> tuple[Memory, State]:
+    def _start(self, states: Tensor, mask: Tensor, last: Tensor | None = None) -> tuple[Memory, State]:
         """What is kept of the documents, and of one hypothesis each (batch, 1, ...), before the first step.
 
         ``states`` are (batch, length, hidden), ``mask`` (batch, length) is true where they mean something; both float32 / bool.
+        ``last`` (batch, last size) is what the encoder's layers end with, for a decoder that is ``from_last``.
         """
 
     @abstractmethod
@@ -78,9 +83,9 @@ class Decoder(nn.Module, ABC):
 
     # -- what others call -------------------------------------------------------------------------------------------
 
-    def start(self, states: Tensor, mask: Tensor) -> tuple[Memory, State]:
+    def start(self, states: Tensor, mask: Tensor, last: Tensor | None = None) -> tuple[Memory, State]:
         """Memory and state before the first step, which gets ``previous`` = <bos>."""
-        memory, state = self._start(states, mask)
+        memory, state = self._start(states, mask, last)
         seen = torch.zeros(len(states), 1, self.n_labels + 1, dtype=torch.bool, device=states.device)
         return memory, (seen, *state)
 
@@ -92,12 +97,12 @@ class Decoder(nn.Module, ABC):
         logits, rest = self._step(previous, seen, state[1:], memory)
         return self._ruled_out(logits, seen), (seen, *rest)
 
-    def teacher(self, states: Tensor, mask: Tensor, inputs: Tensor) -> Tensor:
+    def teacher(self, states: Tensor, mask: Tensor, inputs: Tensor, last: Tensor | None = None) -> Tensor:
         """Masked logits (batch, T, labels + 1) after every one of the true labels ``inputs`` (batch, T), of which <bos> is first.
 
         The default is a loop of steps; a decoder that can do better overrides it, with ``seen_before`` for the mask.
         """
-        memory, state = self.start(states, mask)
+        memory, state = self.start(states, mask, last)
         found = []
         for previous in inputs.unbind(dim=1):
             logits, state = self.step(previous[:, None], state, memory)
@@ -136,12 +141,16 @@ class LstmSettings:
 class _Documents(NamedTuple):
     """What the LSTM decoder keeps of the documents, and the weights per label with those of <eos> and <bos> behind them."""
 
-    states: Tensor  # (batch, length, hidden)
-    keys: Tensor  # (batch, length, attention)
-    far: Tensor  # (batch, 1, length): 0, or far below it where there is padding
     table: Tensor  # (labels + 2, embedding)
-    weight: Tensor  # (labels + 1, size)
-    bias: Tensor  # (labels + 1,)
+    far: Tensor  # (batch, 1, length): 0, or far below it where there is padding
+    keys: Tensor  # (batch, length, attention), and
+    energy: Tensor  # (attention,) for the additive attention; nothing for ``dot``
+    context: Repeated  # attention (length) to what is attended to (hidden)
+    query: Repeated  # a state (size) to what is compared with the keys; for ``dot`` to the energies (length) themselves
+    cells: list[Repeated]  # what a layer reads, and its last state, to its gates
+    mean: Repeated | None  # a distribution (labels + 1) to its mean embedding, and to that one's share of the gate (13)
+    before: Repeated  # [s; c] (size + hidden) to the last hidden layer (size)
+    output: Repeated  # that (size) to logits (labels + 1)
 
 
 class LstmDecoder(Decoder):
@@ -155,6 +164,8 @@ class LstmDecoder(Decoder):
 
     - *The first state.* SGM does not say; the BERT paper reads it as ``s_0 = f_init([h_m; h_1])``, the last outputs of both
       directions (``ends``). Algorithm 1 has ``W_init h_cls`` (``cls``). Here f_init is linear too; the first cell is zero.
+      SGM's published code hands over hidden and cell state of every layer, those of one direction. ``layers`` takes both
+      directions', of which f_init then makes the first states and the first cells.
     - *The first context.* SGM's figure has a c_0 beside s_0, so it is what s_0 attends to (``attention``). Algorithm 1 uses c_0
       without saying what it is; ``zero`` takes it as nothing.
     - *Who attends.* In (4) c_t belongs to the new state s_t (query ``new``); in algorithm 1 it is made from s_{t-1}, while the
@@ -170,15 +181,18 @@ class LstmDecoder(Decoder):
     Weights per label have one row per label and no more, so that a network can grow by labels; <eos> and <bos> are kept apart.
     """
 
-    def __init__(self, hidden: int, n_labels: int, settings: LstmSettings) -> None:
-        """Take the size of the encoder's states, the number of labels and the settings."""
+    def __init__(self, hidden: int, n_labels: int, settings: LstmSettings, last_size: int = 0) -> None:
+        """Take the size of the encoder's states, the number of labels, the settings, and the size of what its layers end with."""
         super().__init__(n_labels, mask=settings.mask)
         s = self.settings = settings
+        self.from_last = s.first_state == "layers"
         if s.attention == "dot" and s.size != hidden:
             raise ConfigError(f"dot-product attention needs a decoder as large as the states; set decoder_size={hidden} or 0")
         self.labels = nn.Parameter(torch.randn(n_labels, s.embedding) * 0.1)
         self.special = nn.Parameter(torch.randn(2, s.embedding) * 0.1)  # <eos>, <bos>
-        if s.first_state != "zero":
+        if self.from_last:
+            self.init = nn.Linear(last_size, 2 * s.layers * s.size)
+        elif s.first_state != "zero":
             self.init = nn.Linear(hidden, s.layers * s.size)
         if s.attention == "additive":
             self.query = nn.Linear(s.size, s.attention_size)  # W_a
@@ -193,85 +207,128 @@ class LstmDecoder(Decoder):
         self.output = nn.Linear(s.size, n_labels)  # W_o, without the row of <eos>
         self.stop = nn.Linear(s.size, 1)
 
-    def _start(self, states: Tensor, mask: Tensor) -> tuple[_Documents, State]:
+    def _start(self, states: Tensor, mask: Tensor, last: Tensor | None = None) -> tuple[_Documents, State]:
         s = self.settings
-        far = torch.zeros_like(mask, dtype=states.dtype).masked_fill(~mask, _FAR)[:, None]
-        memory = _Documents(
-            states,
-            self.key(states) if s.attention == "additive" else states,
-            far,
-            torch.cat([self.labels, self.special]),
-            torch.cat([self.output.weight, self.stop.weight]),
-            torch.cat([self.output.bias, self.stop.bias]),
-        )
-        zero = states.new_zeros(len(states), 1, s.size)
-        first = [zero] * s.layers
-        if s.first_state != "zero":
-            first = list(self.init(_summary(states, mask, s.first_state))[:, None].split(s.size, dim=2))
+        memory = self._remember(states, mask)
+        first = self._first(states, mask, last)
         context = states.new_zeros(len(states), 1, states.shape[2])
         if s.first_context == "attention":
-            context = self._attend(first[-1], memory)
-        state = (*first, *[zero] * s.layers, context)
+            context = self._attend(first[s.layers - 1], memory)
+        state = (*first, context)
         if s.global_embedding != "none":
-            state = (*state, self.special[1].expand(len(states), 1, -1))
+            mean = self.special[1]  # before the first step: the embedding of <bos>
+            if s.global_embedding == "adaptive":
+                mean = torch.cat([mean, functional.linear(mean, self.gate.weight[:, s.embedding :])])
+            state = (*state, mean.expand(len(states), 1, -1))
         return memory, state
 
+    def _first(self, states: Tensor, mask: Tensor, last: Tensor | None) -> list[Tensor]:
+        """The first state of every layer, then every layer's first cell, all (batch, 1, size)."""
+        s = self.settings
+        zeros = [states.new_zeros(len(states), 1, s.size)] * s.layers
+        if s.first_state == "zero":
+            return zeros + zeros
+        if self.from_last:
+            assert last is not None
+            return list(self.init(last)[:, None].split(s.size, dim=2))
+        return list(self.init(_summary(states, mask, s.first_state))[:, None].split(s.size, dim=2)) + zeros
+
+    def _remember(self, states: Tensor, mask: Tensor) -> _Documents:
+        """What no step changes: all that can be computed from the documents and the weights alone."""
+        s = self.settings
+        additive = s.attention == "additive"
+        table = torch.cat([self.labels, self.special])
+        cells = [layer for layer in self.cells if isinstance(layer, nn.LSTMCell)]
+        weights = [torch.cat([layer.weight_ih, layer.weight_hh], dim=1) for layer in cells]
+        return _Documents(
+            table,
+            torch.zeros_like(mask, dtype=states.dtype).masked_fill(~mask, _FAR)[:, None],
+            self.key(states) if additive else states.new_zeros(0),
+            self.energy.weight[0] if additive else states.new_zeros(0),
+            Repeated(states.transpose(1, 2)),
+            Repeated(self.query.weight, self.query.bias) if additive else Repeated(states),
+            [Repeated(weight, cell.bias_ih + cell.bias_hh) for weight, cell in zip(weights, cells, strict=True)],
+            self._means(table[:-1]),
+            Repeated(self.before.weight, self.before.bias),
+            Repeated(torch.cat([self.output.weight, self.stop.weight]), torch.cat([self.output.bias, self.stop.bias])),
+        )
+
+    def _means(self, table: Tensor) -> Repeated | None:
+        """Distributions over the labels and <eos> to mean embeddings (11); the gate's product with them (13) in the same step."""
+        if self.settings.global_embedding == "adaptive":
+            table = torch.cat([table, functional.linear(table, self.gate.weight[:, self.settings.embedding :])], dim=1)
+        return None if self.settings.global_embedding == "none" else Repeated(table.T)
+
     def _step(self, previous: Tensor, seen: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
-        features, state = self._advance(previous, state, memory)
+        features, state = self._advance(*self._fed(previous, memory), state, memory)
         logits = self._logits(features, memory)
-        if self.settings.global_embedding != "none":
-            y = torch.softmax(self._ruled_out(logits, seen), dim=2)  # (batch, beam, labels + 1)
-            state = (*state, y @ memory.table[:-1])  # (11)
-        return logits, state
+        return logits, (*state, *self._mean(self._ruled_out(logits, seen), memory))
 
-    def teacher(self, states: Tensor, mask: Tensor, inputs: Tensor) -> Tensor:
-        """As the base says; the output layer comes once for all steps where no step needs the distribution of the one before."""
-        if self.settings.global_embedding != "none":
-            return super().teacher(states, mask, inputs)
-        memory, state = self._start(states, mask)
+    def teacher(self, states: Tensor, mask: Tensor, inputs: Tensor, last: Tensor | None = None) -> Tensor:
+        """As the base says; what needs no step before it is computed once for all steps.
+
+        That is what is known of the true labels, and, where no step needs the distribution of the one before, the output layer.
+        """
+        memory, state = self._start(states, mask, last)
+        barred = self._ruled_out(states.new_zeros(*inputs.shape, self.n_labels + 1), self.seen_before(inputs))  # (10)
+        fed = [torch.split(part, 1, dim=1) for part in (*self._fed(inputs, memory), barred)]
         found = []
-        for previous in inputs.unbind(dim=1):
-            features, state = self._advance(previous[:, None], state, memory)
+        for embedded, gate, ruled_out in zip(*fed, strict=True):
+            features, state = self._advance(embedded, gate, state, memory)
+            if memory.mean is not None:
+                features = self._logits(features, memory) + ruled_out
+                state = (*state, *self._mean(features, memory))
             found.append(features)
-        return self._ruled_out(self._logits(torch.cat(found, dim=1), memory), self.seen_before(inputs))
+        features = torch.cat(found, dim=1)
+        return features if memory.mean is not None else self._logits(features, memory) + barred
 
-    def _advance(self, previous: Tensor, state: State, memory: _Documents) -> tuple[Tensor, State]:
+    def _fed(self, labels: Tensor, memory: _Documents) -> tuple[Tensor, Tensor]:
+        """The embeddings (batch, any, embedding) of labels, and their own share of the gate (13); no gate: them again."""
+        embedded = functional.embedding(labels, memory.table)
+        if self.settings.global_embedding != "adaptive":
+            return embedded, embedded
+        return embedded, functional.linear(embedded, self.gate.weight[:, : self.settings.embedding], self.gate.bias)
+
+    def _advance(self, embedded: Tensor, gate: Tensor, state: State, memory: _Documents) -> tuple[Tensor, State]:
         """[s_t; c_t] (batch, beam, size + hidden), and the state without the mean embedding."""
         s = self.settings
         hidden, cell, context = state[: s.layers], state[s.layers : 2 * s.layers], state[2 * s.layers]
-        embedded = functional.embedding(previous, memory.table)  # (batch, beam, embedding)
         if s.global_embedding != "none":
-            embedded = self._global(embedded, state[-1])
-        x = self.dropout(torch.cat([embedded, context], dim=2)).flatten(0, 1)
+            embedded = self._global(embedded, gate, state[-1])
+        x = torch.cat([embedded, context], dim=2)
+        rows = x.shape[:2]
         new_hidden, new_cell = [], []
-        for number, layer in enumerate(self.cells):
-            x = self.dropout(x) if number else x
-            x, c = layer(x, (hidden[number].flatten(0, 1), cell[number].flatten(0, 1)))  # (7)
-            new_hidden.append(x.unflatten(0, previous.shape))
-            new_cell.append(c.unflatten(0, previous.shape))
-        context = self._attend(new_hidden[-1] if s.query == "new" else hidden[-1], memory)
-        return torch.cat([new_hidden[-1], context], dim=2), (*new_hidden, *new_cell, context)
+        for number, layer in enumerate(memory.cells):
+            gates = layer(torch.cat([self.dropout(x), hidden[number]], dim=2)).flatten(0, 1)
+            x, c = lstm_cell(gates, cell[number].flatten(0, 1))  # (7)
+            x = x.view(*rows, -1)
+            new_hidden.append(x)
+            new_cell.append(c.view(*rows, -1))
+        context = self._attend(x if s.query == "new" else hidden[-1], memory)
+        return torch.cat([x, context], dim=2), (*new_hidden, *new_cell, context)
 
-    def _global(self, e: Tensor, mean: Tensor) -> Tensor:
+    def _global(self, e: Tensor, gate: Tensor, mean: Tensor) -> Tensor:
         """The label's own embedding and the mean over the last distribution, mixed (12)."""
         if self.settings.global_embedding == "fixed":
-            return (1 - self.settings.proportion) * e + self.settings.proportion * mean  # (14)
-        share: Tensor = self.gate(torch.cat([e, mean], dim=2))  # (13)
-        share = torch.sigmoid(share) if self.settings.gate == "sigmoid" else share
-        return (1 - share) * e + share * mean
+            return torch.lerp(e, mean, self.settings.proportion)  # (14)
+        mean, share = mean.chunk(2, dim=2)
+        share = share + gate  # (13)
+        return torch.lerp(e, mean, torch.sigmoid(share) if self.settings.gate == "sigmoid" else share)
+
+    def _mean(self, logits: Tensor, memory: _Documents) -> tuple[Tensor, ...]:
+        """The mean embedding over the distribution that masked logits (batch, beam, labels + 1) give (9, 11), if anyone asks."""
+        return () if memory.mean is None else (memory.mean(torch.softmax(logits, dim=2)),)
 
     def _attend(self, query: Tensor, memory: _Documents) -> Tensor:
         """The contexts (batch, beam, hidden) that states (batch, beam, size) attend to."""
-        if self.settings.attention == "dot":
-            energy = query @ memory.keys.transpose(1, 2)  # (batch, beam, length)
-        else:
-            both = self.query(query)[:, :, None] + memory.keys[:, None]  # (batch, beam, length, attention)
-            energy = self.energy(torch.tanh(both)).squeeze(3)
-        return torch.softmax(energy + memory.far, dim=2) @ memory.states
+        found = memory.query(query)  # (batch, beam, attention), or (batch, beam, length)
+        if self.settings.attention == "additive":
+            found = energy(found, memory.keys, memory.energy)  # (batch, beam, length)
+        return memory.context(torch.softmax(found + memory.far, dim=2))
 
     def _logits(self, features: Tensor, memory: _Documents) -> Tensor:
         """o_t (batch, any, labels + 1) of [s_t; c_t] (8)."""
-        return functional.linear(self.dropout(torch.tanh(self.before(features))), memory.weight, memory.bias)
+        return memory.output(self.dropout(torch.tanh(memory.before(features))))
 
 
 def _summary(states: Tensor, mask: Tensor, how: str) -> Tensor:
