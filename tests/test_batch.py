@@ -81,6 +81,18 @@ def test_targets_are_the_rows_of_the_truth(rows: list[set[int]]) -> None:
     assert np.array_equal(targets.numpy(), truth.toarray()[wanted])
 
 
+def test_labels_of_a_batch_are_counted_where_somebody_asks() -> None:
+    """Rounded up to a multiple, but never beyond the most that any document has; at least one."""
+    truth = indicator([[0], [0, 1, 2], [], [0, 1, 2, 3, 4], [1, 2]], 7)
+    arrays = arrays_of([[1]] * 5)
+    each = [[0], [1], [2], [3], [4], [0, 1, 4], [0, 1, 2, 3]]
+    for multiple, expected in ((0, [0] * 7), (1, [1, 3, 1, 5, 2, 3, 5]), (2, [2, 4, 1, 5, 2, 4, 5])):
+        data = Documents(arrays, Layout(4), CPU, truth, label_multiple=multiple)
+        assert [data.most_labels(np.array(rows)) for rows in each] == expected
+    assert data.batch(torch.tensor([0]), 1, 1, data.most_labels(np.array([0]))).most_labels == 2
+    assert Documents(arrays, Layout(4), CPU, label_multiple=2).most_labels(np.array([0])) == 0
+
+
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(0, 5))
 def test_every_document_is_in_one_batch(n: int, size: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -270,6 +270,26 @@ def test_in_windows_the_ends_are_those_of_the_first_and_the_last_window() -> Non
     assert torch.allclose(parts[0, :, 1], parts[left, :, 1], atol=1e-6)
 
 
+def test_steps_after_the_last_end_of_a_batch_change_nothing() -> None:
+    """The loss and all gradients are the same when a batch says how many labels its documents have, and fewer steps are made."""
+    corpus = toy_corpus(240, 0)
+    trained = fitted(corpus, encoder="bilstm", first_state="ends", dropout=0.0, epochs=1)
+    assert isinstance(trained.network, SequenceNetwork) and trained.tokens is not None and trained.longest == 4
+    data = Documents(
+        tokenise(trained.tokens, corpus.texts), trained._layout(), torch.device("cpu"), corpus.truth, label_multiple=2
+    )
+    rows = np.flatnonzero(np.diff(corpus.truth.indptr) <= 2)[:9]
+    steps: list[int] = []
+    teacher = trained.network.decoder.teacher
+    trained.network.decoder.teacher = lambda *told: steps.append(told[2].shape[1]) or teacher(*told)  # type: ignore
+    found = []
+    for most in (0, data.most_labels(rows)):
+        loss = trained._loss(trained.network, data.batch(torch.from_numpy(rows), *data.shape(rows), most))
+        found.append([loss, *torch.autograd.grad(loss, list(trained.network.parameters()))])
+    assert steps == [5, 3]
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*found, strict=True))
+
+
 def test_going_on_with_another_decoder_is_refused(learned: Classifier) -> None:
     with pytest.raises(ConfigError, match=r"another network|other sizes"):
         Classifier("sgm", {**SMALL, "decoder_size": 24}).continue_from(learned).fit(toy_corpus(30, 4))

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -63,6 +63,8 @@ class Reading(NamedTuple):
 class NeuralModel(Model):
     """A network over an encoder, trained step by step; the weights that are best on validation documents are kept."""
 
+    label_multiple: ClassVar[int] = 0
+    """Counts of labels in batches are rounded up to such a multiple; 0: the loss does not ask for them."""
     encoder: str = param("minilm", "minilm (packaged), bilstm, words, or a Hugging Face id or folder")
     max_length: int = param(320, "most tokens read at once", minimum=4)
     long: str = param("head", "what is read of longer texts", choices=LONG)
@@ -87,9 +89,9 @@ class NeuralModel(Model):
     frozen_layers: int = param(0, "lowest layers (and embeddings) that are not trained; -1 for the whole encoder", minimum=-1)
     warmup: float = param(0.1, "steps during which the rates rise; below 1, as a share of all", minimum=0)
     schedule: str = param("linear", "how the rates fall after that", choices=SCHEDULES)
+    full_epochs: int = param(2, "epochs before the schedule halving halves the rates after every one", minimum=1)
     weight_decay: float = param(0.01, "weight decay of AdamW", minimum=0)
     beta1: float = param(0.9, "decay of AdamW's first moment", minimum=0, maximum=1)
-    full_epochs: int = param(2, "epochs before the schedule halving halves the rates after every one", minimum=1)
     beta2: float = param(0.999, "decay of AdamW's second moment", minimum=0, maximum=1)
     epsilon: float = param(1e-8, "smallest denominator of AdamW, for 100 outputs; less for more", minimum=0)
     clip: float = param(1.0, "largest norm of the gradients; 0 for any", minimum=0)
@@ -206,7 +208,7 @@ class NeuralModel(Model):
         taught = self._taught(train)
         self._begin(texts, taught)
         assert self.tokens is not None and self.network is not None
-        examples = Examples(tokenise(self.tokens, texts, run), taught.truth, self._layout())
+        examples = Examples(tokenise(self.tokens, texts, run), taught.truth, self._layout(), self.label_multiple)
         held = None if valid is None else tokenise(self.tokens, prepare(valid.texts, self.preprocess, self.max_words), run)
         goal = None
         if valid is not None and held is not None:

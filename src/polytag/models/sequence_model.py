@@ -97,6 +97,7 @@ class SequenceModel(NeuralModel):
     decoded with the same beam as any others: reading them costs more than that.
     """
 
+    label_multiple: ClassVar[int] = 2  # steps of the decoder, without as many captured shapes as there are numbers of labels
     order: str = param("frequency", "order of the labels: frequent ones first, parents first, random, given", choices=ORDERS)
     mask_repeats: bool = param(True, "whether a label that was generated is ruled out afterwards")
     complete: bool = param(False, "whether labels are completed by their ancestors before training, where there is a tree")
@@ -143,7 +144,8 @@ class SequenceModel(NeuralModel):
 
     def _loss(self, network: nn.Module, batch: Batch) -> Tensor:
         assert isinstance(network, SequenceNetwork) and batch.targets is not None
-        sequence = target_sequences(batch.targets, self.ranks, self.longest + 1)
+        most = min(self.longest, batch.most_labels or self.longest)  # steps after the last <eos> of a batch teach nothing
+        sequence = target_sequences(batch.targets, self.ranks, most + 1)
         return sequence_loss(network.learn(batch, sequence), sequence, self.smoothing)
 
     # -- scoring ---------------------------------------------------------------------------------------------------

@@ -87,24 +87,32 @@ class Layout:
 class Batch(NamedTuple):
     """Some documents: their numbers, their tokens, which of these are no padding, and their labels if these are known.
 
-    ``ids`` and ``mask`` are (batch, length), or (batch, windows, length) where documents are read in windows.
+    ``ids`` and ``mask`` are (batch, length), or (batch, windows, length) where documents are read in windows. No document has
+    more than ``most_labels`` labels; 0 means that nobody counted.
     """
 
     rows: Tensor
     ids: Tensor
     mask: Tensor
     targets: Tensor | None
+    most_labels: int = 0
 
 
 class Documents:
     """Tokens, and labels if they are known, on a device; batches are gathered there without copies from the host."""
 
     def __init__(
-        self, arrays: TokenArrays, layout: Layout, device: torch.device, truth: csr_array | None = None, multiple: int = 1
+        self,
+        arrays: TokenArrays,
+        layout: Layout,
+        device: torch.device,
+        truth: csr_array | None = None,
+        multiple: int = 1,
+        label_multiple: int = 0,
     ) -> None:
-        """Move the arrays to the device; padded lengths are multiples of ``multiple``."""
+        """Move the arrays to the device; padded lengths are multiples of ``multiple``, counts of labels of ``label_multiple``."""
         self.layout = layout
-        self.multiple = multiple
+        self.multiple, self.label_multiple = multiple, label_multiple
         self.device = device
         self.lengths = layout.lengths(arrays.lengths)
         self.windows = layout.windows(arrays.lengths)
@@ -115,7 +123,8 @@ class Documents:
         self.truth: tuple[Tensor, Tensor] | None = None
         if truth is not None:
             self.n_labels = int(truth.shape[1])
-            self.most = int(np.diff(truth.indptr).max(initial=0))
+            self.label_counts = np.diff(truth.indptr)
+            self.most = int(self.label_counts.max(initial=0))
             indices = truth.indices if truth.nnz else np.zeros(1, np.int32)
             self.truth = _to(indices.astype(np.int64), device), _to(truth.indptr.astype(np.int64), device)
 
@@ -128,7 +137,13 @@ class Documents:
         length = bucket(int(self.lengths[rows].max()), self.multiple, self.layout.max_length)
         return length, int(self.windows[rows].max())
 
-    def batch(self, rows: Tensor, length: int, windows: int = 1) -> Batch:
+    def most_labels(self, rows: NDArray[Any]) -> int:
+        """The most labels of any of these documents, rounded up so that few numbers occur; 0 where labels are not counted."""
+        if self.truth is None or not self.label_multiple:
+            return 0
+        return max(1, bucket(int(self.label_counts[rows].max()), self.label_multiple, self.most))
+
+    def batch(self, rows: Tensor, length: int, windows: int = 1, most_labels: int = 0) -> Batch:
         """Gather a batch; ``rows`` are on the device already, and nothing here waits for it."""
         count, start = self.counts[rows], self.starts[rows]  # (batch,)
         window = torch.arange(windows, device=self.device)
@@ -146,7 +161,7 @@ class Documents:
         mask = (place < (inside + len(self.layout.suffix))[..., None]) & used[..., None]
         if self.layout.long != "windows":
             ids, mask = ids[:, 0], mask[:, 0]
-        return Batch(rows, ids, mask, self._targets(rows))
+        return Batch(rows, ids, mask, self._targets(rows), most_labels)
 
     def _source(self, place: Tensor, begin: Tensor, count: Tensor) -> Tensor:
         """Which token of the document stands at every place of every window."""

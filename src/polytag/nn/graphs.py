@@ -19,7 +19,7 @@ _WARM = 3  # eager steps before the first capture: libraries choose their kernel
 _AGAIN = 2  # times that a shape is seen before it is captured: the last batch of an epoch may never come again
 _MOST = 64  # shapes that are captured; rarer ones stay eager
 
-_Shape: TypeAlias = tuple[tuple[int, int, int, float], ...]
+_Shape: TypeAlias = tuple[tuple[int, int, int, float, int], ...]
 
 
 class _Captured(NamedTuple):
@@ -43,7 +43,7 @@ class GraphStep:
 
     def __call__(self, parts: Sequence[Rows]) -> Tensor:
         """Make the step; the loss stays on the device."""
-        shape = tuple((len(part.rows), part.length, part.windows, part.weight) for part in parts)
+        shape = tuple((len(part.rows), *part[1:]) for part in parts)
         found = self.captured.get(shape)
         if found is None:
             self.seen[shape] += 1

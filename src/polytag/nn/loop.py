@@ -40,15 +40,19 @@ _CHEAP = 10  # a checkpoint at an epoch's end waits until ten times the time tha
 
 
 class Examples(NamedTuple):
-    """What a network learns from: the tokens and labels of documents, and how they are laid out for it."""
+    """What a network learns from: the tokens and labels of documents, and how they are laid out for it.
+
+    With a ``label_multiple`` every batch says how many labels a document in it has at most, rounded up to such a multiple.
+    """
 
     tokens: TokenArrays
     truth: csr_array
     layout: Layout
+    label_multiple: int = 0
 
     def key(self) -> str:
         """A checksum of all of it."""
-        digest = hashlib.sha256(repr((self.layout, self.truth.shape)).encode())
+        digest = hashlib.sha256(repr((self.layout, self.truth.shape, self.label_multiple)).encode())
         for array in (*self.tokens, self.truth.indices, self.truth.indptr):
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
         return digest.hexdigest()
@@ -121,7 +125,7 @@ class _Training:
         dtype = pick_precision(settings.precision, device)
         capture = self._captures(dtype)
         multiple = max(settings.pad_multiple, _GRAPH_LENGTH) if capture else settings.pad_multiple
-        self.data = Documents(examples.tokens, examples.layout, device, examples.truth, multiple)
+        self.data = Documents(examples.tokens, examples.layout, device, examples.truth, multiple, examples.label_multiple)
         self.optimiser = make_optimiser(network, settings, device)
         eager = EagerStep(network, loss, self.data, self.optimiser, self.processes, clip=settings.clip, dtype=dtype)
         self.make_step: EagerStep | GraphStep = GraphStep(eager) if capture else eager
@@ -197,7 +201,7 @@ class _Training:
         length, windows = self.data.shape(batch)
         mine = rows[rank::count] if rank < len(batch) else rows[:1]  # a process without rows still takes part, with no weight
         share = len(mine) if rank < len(batch) else 0
-        return Rows(mine, length, windows, count * share / total)
+        return Rows(mine, length, windows, count * share / total, self.data.most_labels(batch))
 
     def _measure(self, epoch: int, epoch_ends: bool) -> float | None:
         """Look at validation documents where it is time to, and keep the weights if they are the best so far."""

@@ -16,12 +16,13 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 
 
 class Rows(NamedTuple):
-    """A batch to gather: documents (on the device), padded length, windows, and the weight of its mean loss in the step."""
+    """A batch to gather: documents (on the device), padded length, windows, the weight of its mean loss, and its most labels."""
 
     rows: Tensor
     length: int
     windows: int
     weight: float
+    most_labels: int = 0
 
 
 class EagerStep:
@@ -46,14 +47,14 @@ class EagerStep:
 
     def __call__(self, parts: Sequence[Rows]) -> Tensor:
         """Make the step; the loss, weighted over the parts and the processes, stays on the device."""
-        self.optimiser.zero_grad(set_to_none=True)
         with quick_products(self.processes.device, self.dtype):
             return self._make(parts)
 
     def _make(self, parts: Sequence[Rows]) -> Tensor:
+        self.optimiser.zero_grad(set_to_none=True)
         total = torch.zeros((), device=self.processes.device)
-        for rows, length, windows, weight in parts:
-            batch = self.data.batch(rows, length, windows)
+        for rows, length, windows, weight, most_labels in parts:
+            batch = self.data.batch(rows, length, windows, most_labels)
             with autocast(self.processes.device, self.dtype):
                 loss = self.loss(self.network, batch) * weight
             self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
