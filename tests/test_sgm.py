@@ -233,6 +233,30 @@ def test_going_on_with_a_new_label_keeps_the_rows_of_the_others(learned: Classif
     assert all((after[name][: len(before[name])] == before[name]).all() for name in before)
 
 
+def test_going_on_keeps_the_order_and_the_longest_sequence_of_the_earlier_run(tmp_path: Path) -> None:
+    """Though in the new documents other labels are frequent, and none has many; a new label comes behind the known ones."""
+    own = LabelSet(["a", "b", "c"])
+    old = Corpus.of(["x y", "y z", "z"] * 10, [["a", "b", "c"], ["b", "c"], ["c"]] * 10, label_set=own)
+    first = Classifier("sgm", {**SMALL, "epochs": 1}).fit(old)
+    first.save(tmp_path)
+    new = Corpus.of(["x", "y", "w"] * 12, [["a"], ["a"], ["new"]] * 11 + [["a"], ["b"], ["new"]])
+    for earlier in (first, Classifier.load(tmp_path)):
+        later = Classifier("sgm", {**SMALL, "epochs": 1}).continue_from(earlier).fit(new).model
+        assert isinstance(later, Sgm) and later.ranks is not None and later.labels.names == ("a", "b", "c", "new")
+        assert later.longest == 3 and later.ranks.tolist() == [2, 1, 0, 3]
+    given = Classifier("sgm", {**SMALL, "epochs": 1, "order": "given", "max_labels": 2}).continue_from(first).fit(new).model
+    assert isinstance(given, Sgm) and given.ranks is not None and given.ranks.tolist() == [0, 1, 2, 3] and given.longest == 2
+
+
+def test_a_run_from_before_the_order_was_kept_can_still_be_loaded(learned: Classifier) -> None:
+    state = {name: part for name, part in learned.model.state().items() if name != "ranks"}
+    again = Sgm.from_state(learned.model.options(), learned.labels, state)
+    assert (
+        again.ranks is None
+        and (again.score(["cat and tea"]).matrix.data == learned.model.score(["cat and tea"]).matrix.data).all()
+    )
+
+
 # -- where the decoder starts, and how far it goes ---------------------------------------------------------------------
 
 

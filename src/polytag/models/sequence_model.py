@@ -21,7 +21,7 @@ from polytag.nn.beam import Found, beam_search
 from polytag.nn.decoders import Decoder
 from polytag.nn.encoders import BiLSTM, Encoder
 from polytag.nn.processes import Processes
-from polytag.nn.sequences import ORDERS, inputs_for, label_ranks, log_shares, sequence_loss, target_sequences
+from polytag.nn.sequences import ORDERS, grown_ranks, inputs_for, label_ranks, log_shares, sequence_loss, target_sequences
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -128,8 +128,12 @@ class SequenceModel(NeuralModel):
         if self.complete:
             train = dataclasses.replace(train, truth=train.labels.close(train.truth))
         most = max(1, int(np.diff(train.truth.indptr).max(initial=0)))
-        self.longest = min(most, self.max_labels) if self.max_labels else most
         ranks = label_ranks(self.order, train.labels, train.truth)
+        if isinstance(earlier := self.start, SequenceModel):  # what was learned about ends and about what follows what stays true
+            most = max(most, earlier.longest)
+            if ranks is not None and earlier.ranks is not None and self.order == earlier.order == "frequency":
+                ranks = grown_ranks(earlier.ranks.cpu().numpy(), ranks)
+        self.longest = min(most, self.max_labels) if self.max_labels else most
         self.ranks = None if ranks is None else torch.from_numpy(ranks).to(Processes(self.device).device)
         return train
 
@@ -165,13 +169,16 @@ class SequenceModel(NeuralModel):
     # -- files -----------------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """What every network has, and the most labels of a sequence."""
-        return {**super().state(), "longest": self.longest}
+        """What every network has, the most labels of a sequence, and their places in the order unless it is random."""
+        ranks = None if self.ranks is None else self.ranks.cpu().numpy()
+        return {**super().state(), "longest": self.longest, "ranks": ranks}
 
     def restore(self, state: State) -> None:
         """Build the network again."""
         super().restore(state)
         self.longest = int(state["longest"])
+        ranks = state.get("ranks")  # runs from before they were kept have none
+        self.ranks = None if ranks is None else torch.from_numpy(np.array(ranks))
 
     def export(self, artefact: Path, *, int8: bool = False) -> Path:
         """Refuse: a graph cannot hold the search."""

@@ -34,6 +34,12 @@ def label_ranks(order: str, labels: LabelSet, truth: csr_array) -> NDArray[np.fl
     return ranks
 
 
+def grown_ranks(known: NDArray[np.float32], ranks: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The places of labels of which an earlier run knew the first: these keep theirs, and new ones come behind by their ranks."""
+    new = ranks[len(known) :].argsort().argsort()
+    return np.concatenate([known, len(known) + new]).astype(np.float32)
+
+
 def target_sequences(targets: Tensor, ranks: Tensor | None, steps: int) -> Tensor:
     """The labels of every document in order, then <eos>, then IGNORE: (batch, steps) from zeros and ones (batch, labels).
 
