@@ -179,7 +179,7 @@ class Plain:
         self.weight, self.bias = weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        found = x @ self.weight.transpose(-1, -2)
+        found = x @ (self.weight.T if self.weight.ndim == 2 else self.weight)
         return found if self.bias is None else found + self.bias
 
 

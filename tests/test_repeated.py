@@ -15,7 +15,7 @@ STEPS = 4
 
 
 def plain(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return functional.linear(x, weight, bias) if weight.ndim == 2 else x @ weight.transpose(1, 2)
+    return functional.linear(x, weight, bias) if weight.ndim == 2 else x @ weight
 
 
 def chain(first: Tensor, weight: Tensor, bias: Tensor | None, repeated: bool) -> Tensor:

@@ -23,7 +23,7 @@ class _Uses(NamedTuple):
 class Repeated:
     """``x W^T + b`` of every step's x (..., rows, in); one backward pass gives the weights their gradients.
 
-    The weight is (out, in), or (batch, out, in) where every document has a matrix of its own.
+    The weight is (out, in). Where every document has a matrix of its own it is (batch, in, out), and there is no bias: ``x W``.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -42,7 +42,7 @@ class Repeated:
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return functional.linear(x, weight, bias) if weight.ndim == 2 else x @ weight.transpose(1, 2)
+    return functional.linear(x, weight, bias) if weight.ndim == 2 else x @ weight
 
 
 class _Held(torch.autograd.Function):
@@ -62,7 +62,9 @@ class _Held(torch.autograd.Function):
         x, gradient = torch.cat(uses.inputs, dim=-2), torch.cat(uses.gradients, dim=-2)
         uses.inputs.clear()
         uses.gradients.clear()
-        return None, gradient.transpose(-1, -2) @ x, gradient.sum(dim=0) if ctx.needs_input_grad[2] else None
+        if x.ndim == 3:
+            return None, x.transpose(1, 2) @ gradient, None
+        return None, gradient.T @ x, gradient.sum(dim=0) if ctx.needs_input_grad[2] else None
 
 
 class _Product(torch.autograd.Function):
@@ -78,7 +80,8 @@ class _Product(torch.autograd.Function):
         shared = weight.ndim == 2
         ctx.uses.inputs.append(x.detach().flatten(0, -2) if shared else x.detach())
         ctx.uses.gradients.append(gradient.flatten(0, -2) if shared else gradient)
-        return None, gradient @ weight if ctx.needs_input_grad[1] else None, None, None
+        back = weight if shared else weight.transpose(1, 2)
+        return None, gradient @ back if ctx.needs_input_grad[1] else None, None, None
 
 
 class _Energy(torch.autograd.Function):
