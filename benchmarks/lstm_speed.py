@@ -31,7 +31,6 @@ def lstms(device: torch.device) -> dict[str, Any]:
     sides = [(_new(s["input"], s, device), _new(s["input"], s, device)), (_new(512, s, device), _new(512, s, device))]
     ways: dict[str, Callable[[], Tensor]] = {
         "two calls": lambda: _stack(x, sides, _apart),
-        "two streams": lambda: _stack(x, sides, _streams),
         "one call of twice the size": lambda: _stack(x, sides, _in_one),
     }
     both = nn.LSTM(s["input"], s["hidden"], s["layers"], bidirectional=True).to(device)
@@ -39,6 +38,7 @@ def lstms(device: torch.device) -> dict[str, Any]:
     for size in (256, 512):
         one = _new(256, {**s, "hidden": size}, device)
         ways[f"one LSTM of {size}"] = _bound(one, x)
+    ways["two streams"] = lambda: _stack(x, sides, _streams)  # last: kernels that wait for one another could wait for ever
     for name, read in ways.items():
         for precision in ("auto", "fp32") if name in ("two calls", "torch, bidirectional") else ("auto",):
             dtype = pick_precision(precision, device)
@@ -56,7 +56,15 @@ def lstms(device: torch.device) -> dict[str, Any]:
                 found[label] |= kernels(backward, device)
             except RuntimeError as error:
                 found[label] = {"error": str(error)[:300]}
+            _show(label, found[label])
     return found
+
+
+def _show(label: str, row: dict[str, Any]) -> None:
+    numbers = {key: value for key, value in row.items() if key != "longest"}
+    print(f"{label:40} {json.dumps(numbers)}", flush=True)
+    for kernel in row.get("longest", [])[:4]:
+        print(f"    {kernel['ms']:8.3f} ms {kernel['count']:5} x {kernel['name'][:90]}", flush=True)
 
 
 def _new(size: int, s: dict[str, int], device: torch.device) -> nn.LSTM:
@@ -121,7 +129,7 @@ def _diagonal(a: Tensor, b: Tensor) -> Tensor:
 
 
 def main() -> None:
-    """Measure, print and write."""
+    """Measure, print on the way and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--length", type=int, default=SIZES["length"])
@@ -129,9 +137,6 @@ def main() -> None:
     told = parser.parse_args()
     SIZES["length"] = told.length
     found = lstms(pick_device(told.device))
-    for way, row in found.items():
-        numbers = {key: value for key, value in row.items() if key != "longest"}
-        print(f"{way:40} {json.dumps(numbers)} {row.get('longest', [{}])[0].get('name', '')[:60]}")
     if told.out:
         told.out.write_text(json.dumps(found, indent=1) + "\n")
 
