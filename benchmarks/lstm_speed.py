@@ -88,18 +88,19 @@ def _apart(there: Tensor, back: Tensor, pair: Sides) -> tuple[Tensor, Tensor]:
 
 def _streams(there: Tensor, back: Tensor, pair: Sides) -> tuple[Tensor, Tensor]:
     """Each direction on a stream of its own."""
-    first, second = on_streams(lambda: pair[0](there)[0], lambda: pair[1](back)[0])
+    first, second = on_streams(lambda: pair[0](there)[0], lambda: pair[1](back)[0], back)
     return first, second
 
 
-def on_streams(one: Callable[[], Any], other: Callable[[], Any]) -> tuple[Any, Any]:
-    """Two things at once; the second on another stream."""
+def on_streams(one: Callable[[], Any], other: Callable[[], Any], read: Tensor) -> tuple[Any, Any]:
+    """Two things at once; the second, and what it reads, on another stream."""
     if not torch.cuda.is_available():
         return one(), other()
     if not _SIDE:
         _SIDE.append(torch.cuda.Stream())  # type: ignore[no-untyped-call]
     main = torch.cuda.current_stream()
     _SIDE[0].wait_stream(main)
+    read.record_stream(_SIDE[0])
     with torch.cuda.stream(_SIDE[0]):
         second = other()
     first = one()

@@ -219,7 +219,7 @@ def vary(name: str) -> None:
         def other() -> tuple[Tensor, Tensor]:
             return both_ways._lstm(back, left, self.training)
 
-        (first, first_cell), (second, second_cell) = on_streams(one, other) if name == "streams" else (one(), other())
+        (first, first_cell), (second, second_cell) = on_streams(one, other, back) if name == "streams" else (one(), other())
         return first, second, torch.cat([first_cell, second_cell], dim=1)
 
     if name in ("apart", "streams"):
