@@ -22,7 +22,7 @@ import torch
 
 from peers.report import machine
 from polytag import Classifier, Corpus, LabelSet
-from polytag.models.base.sequence_model import SequenceModel, SequenceNetwork
+from polytag.models.base.sequence_model import EncoderStates, SequenceModel, SequenceNetwork
 from polytag.nn.decoding.beam_search import beam_search
 from polytag.nn.encoding.document_vectors import encoding_batches
 from polytag.nn.training.batch import Documents, tokenise
@@ -41,7 +41,7 @@ def seconds(work: Callable[[], Any], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def states_of(model: SequenceModel, texts: list[str], device: torch.device) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def states_of(model: SequenceModel, texts: list[str], device: torch.device) -> list[EncoderStates]:
     """The encoder's states of all documents, in the batches that prediction has."""
     assert isinstance(model.network, SequenceNetwork) and model.tokens is not None
     network = model.network.to(device).eval()
@@ -52,13 +52,13 @@ def states_of(model: SequenceModel, texts: list[str], device: torch.device) -> l
         return [network(batch.ids, batch.mask) for _, batch in encoding_batches(data, model._rows_at_once())]
 
 
-def decode(model: SequenceModel, states: list[tuple[torch.Tensor, torch.Tensor]], beam: int) -> int:
+def decode(model: SequenceModel, states: list[EncoderStates], beam: int) -> int:
     """Decode everything; how many labels came out."""
     assert isinstance(model.network, SequenceNetwork)
-    count = torch.zeros((), dtype=torch.long, device=states[0][0].device)
+    count = torch.zeros((), dtype=torch.long, device=states[0].states.device)
     with torch.inference_mode():
-        for batch, mask in states:
-            found = beam_search(model.network.decoder, batch, mask, beam=beam, longest=model.longest, only_best=True)
+        for encoded in states:
+            found = beam_search(model.network.decoder, *encoded, beam=beam, longest=model.longest, only_best=True)
             count += (found.labels[:, 0] >= 0).sum()
     return int(count)
 

@@ -238,6 +238,12 @@ def _print(job: dict[str, Any]) -> None:
         if found:
             words = " ".join(f"{key}={found[key][0]:.4f}±{found[key][1]:.4f}" for key in KEPT[:4])
             print(f"{job['name']} {part} {words}", "cross", [round(v, 4) for v in crossed], "s", seconds, flush=True)
+    for part in ("valid", "test"):
+        for rule in job.get("decisions", []):
+            judged = [row[f"{part}_decisions"][str(rule)] for row in job["rows"] if f"{part}_decisions" in row]
+            if judged:
+                words = " ".join(f"{key}={sum(row[key] for row in judged) / len(judged):.4f}" for key in KEPT[:3])
+                print(f"{job['name']} {part} by {rule}: {words}", flush=True)
     for error in errors:
         print(job["name"], "ERROR", error, flush=True)
 

@@ -65,6 +65,24 @@ def training_speed(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+_STEP = ("gathering", "encoder forward", "encoder backward", "decoder forward", "decoder backward", "clipping, optimiser")
+
+
+def sgm_speed(found: dict[str, Any]) -> str:
+    """Documents per second of SGM and its variants, then the GPU time of the parts of a step."""
+    rows = found["rows"]
+    first = rows["before"]["speed"]["documents_per_second"]
+    lines = [_row("training", "documents/s", "ms per step", "speed-up over before"), _row(*["---"] * 4)]
+    for name, row in rows.items():
+        speed = row["speed"]
+        faster = f"{speed['documents_per_second'] / first:.2f}" if row["model"] == "sgm" and not row["options"] else ""
+        lines.append(_row(name, f"{speed['documents_per_second']:,.0f}", f"{speed['step_ms']:.1f}", faster))
+    timed = {name: row["parts"]["ms"] for name, row in rows.items() if "parts" in row}
+    lines += ["", _row("GPU time of a step, ms", *timed), _row(*["---"] * (1 + len(timed)))]
+    lines += [_row(part, *(f"{times[part]:.2f}" for times in timed.values())) for part in (*_STEP, "whole step")]
+    return "\n".join(lines)
+
+
 def cpu_prediction(found: dict[str, Any]) -> str:
     """Documents per second of every inference method."""
     lines = [_row("method", "documents/s", "speed-up over the pipeline", "micro-F1"), _row(*["---"] * 4)]
@@ -231,6 +249,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "baselines": baselines,
     "neural": neural,
     "training_speed": training_speed,
+    "sgm_speed": sgm_speed,
     "cpu_prediction": cpu_prediction,
     "sequences": sequences,
     "sequences-trees": sequences_trees,

@@ -38,7 +38,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "bert-sgm": {**_NEURAL, "label_embedding": 16, "epochs": 12},
     "seq2seq": {**_NEURAL, "heads": 4, "decoder_layers": 1, "epochs": 12, "encoder_rate": 0.04, "head_rate": 0.01},
     "seqtag": {**_OVER_ENCODER, **_CAREFUL, "encoder": _READER.name, "label_text": "new", "epochs": 25},
-    "sgm": {**_NEURAL, "label_embedding": 16, "decoder_size": 32, "attention_size": 16, "epochs": 12},
+    "sgm": {
+        **_NEURAL,
+        "label_embedding": 16,
+        "decoder_size": 32,
+        "attention_size": 16,
+        "epochs": 12,
+        "first_state": "mean",
+    },
     "mixed": {"parts": ["br", "cnn"], "settings": {"br": _LINEAR, "cnn": {**_NEURAL, "filters": 16}}},
 }
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from polytag.labels import indicator
-from polytag.nn.training.batch import Documents, Layout, TokenArrays, batches, bucket, reading_batches, tokenise
+from polytag.nn.training.batch import Documents, Layout, TokenArrays, batches, bucket, inference_batches, tokenise
 from polytag.run import Run
 from polytag.text.tokens import SubwordTokens, WordTokens, tokens_from_state
 from toys import tiny_bert, toy_corpus
@@ -85,6 +85,18 @@ def test_targets_are_the_rows_of_the_truth(rows: list[set[int]]) -> None:
     assert np.array_equal(targets.numpy(), truth.toarray()[wanted])
 
 
+def test_labels_of_a_batch_are_counted_where_somebody_asks() -> None:
+    """Rounded up to a multiple, but never beyond the most that any document has; at least one."""
+    truth = indicator([[0], [0, 1, 2], [], [0, 1, 2, 3, 4], [1, 2]], 7)
+    arrays = arrays_of([[1]] * 5)
+    each = [[0], [1], [2], [3], [4], [0, 1, 4], [0, 1, 2, 3]]
+    for multiple, expected in ((0, [0] * 7), (1, [1, 3, 1, 5, 2, 3, 5]), (2, [2, 4, 1, 5, 2, 4, 5])):
+        data = Documents(arrays, Layout(4), CPU, truth, label_multiple=multiple)
+        assert [data.most_labels(np.array(rows)) for rows in each] == expected
+    assert data.batch(torch.tensor([0]), 1, 1, data.most_labels(np.array([0]))).most_labels == 2
+    assert Documents(arrays, Layout(4), CPU, label_multiple=2).most_labels(np.array([0])) == 0
+
+
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(0, 5))
 def test_every_document_is_in_one_batch(n: int, size: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -123,8 +135,8 @@ def test_a_bucket_is_never_shorter_than_the_batch(length: int, multiple: int, mo
 
 
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 9), st.integers(1, 200))
-def test_reading_batches_are_bounded(cost: list[int], rows: int, most: int) -> None:
-    plan = reading_batches(np.array(cost, dtype=np.int64), rows, most)
+def test_inference_batches_are_bounded(cost: list[int], rows: int, most: int) -> None:
+    plan = inference_batches(np.array(cost, dtype=np.int64), rows, most)
     assert sorted(np.concatenate(plan).tolist() if plan else []) == list(range(len(cost)))
     for batch in plan:
         assert len(batch) <= rows and (len(batch) == 1 or len(batch) * max(cost[i] for i in batch) <= most)

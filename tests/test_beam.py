@@ -26,7 +26,7 @@ def energies(document: float, code: Any, n_labels: int) -> Any:
 class Whimsical(Decoder):
     """A decoder whose state is the whole prefix, written as one number; a document is the number that its states hold."""
 
-    def _start(self, states: Tensor, mask: Tensor) -> tuple[Memory, State]:
+    def _start(self, states: Tensor, mask: Tensor, last: Tensor | None = None) -> tuple[Memory, State]:
         return states[:, 0, 0].double(), (torch.zeros(len(states), 1, dtype=torch.float64),)
 
     def _step(self, previous: Tensor, seen: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:

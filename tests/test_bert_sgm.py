@@ -73,6 +73,6 @@ def test_low_precision_is_for_the_encoder_only(folder: str) -> None:
     seen: list[torch.dtype] = []
     decoder = getattr(trained.network, "decoder", None)
     assert isinstance(decoder, LstmDecoder)
-    decoder.before.register_forward_hook(lambda module, given, out: seen.append(out.dtype))
+    decoder.dropout.register_forward_hook(lambda module, given, out: seen.append(out.dtype))
     trained.score(["cat and tea"])
     assert set(seen) == {torch.float32}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polytag.errors import ConfigError
+from polytag.nn.decoding import lstm_decoder
 from polytag.nn.decoding.lstm_decoder import Decoder, LstmDecoder, LstmSettings
 from toys import array
 
@@ -18,6 +19,7 @@ HIDDEN, LABELS = 6, 4
 EOS, BOS = LABELS, LABELS + 1
 INPUTS = torch.tensor([[BOS, 2, 0, 3], [BOS, 1, EOS, EOS], [BOS, EOS, EOS, EOS]])
 LENGTHS = (5, 2, 1)
+LAST = torch.randn(3, 8, generator=torch.Generator().manual_seed(3))  # what the encoder's layers end with
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "additive": {},
@@ -26,6 +28,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "algorithm 1, literal": {"attention": "dot", "size": HIDDEN, "query": "old", "first_state": "cls", "first_context": "zero"},
     "from the mean": {"first_state": "mean"},
     "from nothing": {"first_state": "zero", "first_context": "zero"},
+    "from every layer": {"first_state": "layers"},
+    "from every layer to two": {"first_state": "layers", "layers": 2, "global_embedding": "adaptive"},
     "two layers": {"layers": 2},
     "no mask": {"mask": False},
     "adaptive": {"global_embedding": "adaptive"},
@@ -39,7 +43,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def some_decoder(**options: Any) -> LstmDecoder:
     """A decoder in which nothing is zero, small or alike."""
     torch.manual_seed(0)
-    decoder = LstmDecoder(HIDDEN, LABELS, LstmSettings(**{"size": 7, "embedding": 3, "attention_size": 5, **options})).eval()
+    settings = LstmSettings(**{"size": 7, "embedding": 3, "attention_size": 5, **options})
+    decoder = LstmDecoder(HIDDEN, LABELS, settings, LAST.shape[1]).eval()
     with torch.no_grad():
         for parameter in decoder.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.7)
@@ -80,12 +85,16 @@ def attended(d: LstmDecoder, s: NDArray[Any], h: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(softmax(e) @ h)
 
 
-def first_states(d: LstmDecoder, h: NDArray[Any]) -> list[NDArray[Any]]:
+def first_states(d: LstmDecoder, h: NDArray[Any], last: NDArray[Any]) -> list[NDArray[Any]]:
+    """The state of every layer, then the cells."""
     how, size = d.settings.first_state, d.settings.size
+    zeros = [np.zeros(size)] * d.settings.layers
     if how == "zero":
-        return [np.zeros(size)] * d.settings.layers
+        return zeros + zeros
+    if how == "layers":
+        return np.split(array(d.init.weight) @ last + array(d.init.bias), 2 * d.settings.layers)
     summary = {"cls": h[0], "mean": h.mean(axis=0), "ends": np.append(h[-1, : HIDDEN // 2], h[0, HIDDEN // 2 :])}[how]
-    return np.split(array(d.init.weight) @ summary + array(d.init.bias), d.settings.layers)
+    return np.split(array(d.init.weight) @ summary + array(d.init.bias), d.settings.layers) + zeros
 
 
 def mixed(d: LstmDecoder, e: NDArray[Any], mean: NDArray[Any]) -> NDArray[Any]:
@@ -100,12 +109,12 @@ def mixed(d: LstmDecoder, e: NDArray[Any], mean: NDArray[Any]) -> NDArray[Any]:
     return np.asarray((1 - gate) * e + gate * mean)
 
 
-def expected(d: LstmDecoder, h: NDArray[Any], inputs: list[int]) -> NDArray[Any]:
+def expected(d: LstmDecoder, h: NDArray[Any], last: NDArray[Any], inputs: list[int]) -> NDArray[Any]:
     """The masked logits after every input, for one document with the states h."""
     table = np.concatenate([array(d.labels), array(d.special)])
     w_o, b_o = np.vstack([array(d.output.weight), array(d.stop.weight)]), np.append(array(d.output.bias), array(d.stop.bias))
-    s = first_states(d, h)
-    cells = [np.zeros(d.settings.size)] * d.settings.layers
+    first = first_states(d, h, last)
+    s, cells = first[: d.settings.layers], first[d.settings.layers :]
     context = attended(d, s[-1], h) if d.settings.first_context == "attention" else np.zeros(HIDDEN)
     mean, seen, found = table[BOS], set(), []
     for label in inputs:
@@ -132,10 +141,11 @@ def test_the_decoder_is_its_equations(name: str, extra: int) -> None:
     """However much is padded: the expected values know of no padding at all."""
     decoder = some_decoder(**SETTINGS[name])
     states, mask = documents(extra)
-    found = array(decoder.teacher(states, mask, INPUTS))
+    found = array(decoder.teacher(states, mask, INPUTS, LAST))
     assert found.shape == (3, 4, LABELS + 1)
     for row, length in enumerate(LENGTHS):
-        assert found[row] == pytest.approx(expected(decoder, array(states[row, :length]), INPUTS[row].tolist()), abs=1e-4)
+        one = expected(decoder, array(states[row, :length]), array(LAST[row]), INPUTS[row].tolist())
+        assert found[row] == pytest.approx(one, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -144,22 +154,55 @@ def test_a_step_for_many_hypotheses_is_each_of_them(name: str) -> None:
     decoder = some_decoder(**SETTINGS[name])
     states, mask = documents()
     prefixes = torch.tensor([[BOS, 2, 0], [BOS, 2, 1], [BOS, 3, EOS]])  # (hypotheses, steps)
-    memory, state = decoder.start(states, mask)
+    memory, state = decoder.start(states, mask, LAST)
     logits, state = decoder.step(prefixes[:1, 0].expand(3, 1), state, memory)
     rows = torch.arange(3)[:, None]
     state = tuple(part[rows, torch.zeros(3, 3, dtype=torch.long)] for part in state)
     logits, state = decoder.step(prefixes[:, 1].expand(3, 3), state, memory)
     logits, state = decoder.step(prefixes[:, 2].expand(3, 3), state, memory)
     for hypothesis, prefix in enumerate(prefixes):
-        alone = decoder.teacher(states, mask, prefix.expand(3, 3))[:, -1]
+        alone = decoder.teacher(states, mask, prefix.expand(3, 3), LAST)[:, -1]
         assert torch.allclose(logits[:, hypothesis], alone, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_teaching_is_a_loop_of_steps(name: str) -> None:
     decoder = some_decoder(**SETTINGS[name])
-    states, mask = documents()
-    assert torch.allclose(decoder.teacher(states, mask, INPUTS), Decoder.teacher(decoder, states, mask, INPUTS), atol=1e-5)
+    told = (*documents(), INPUTS, LAST)
+    assert torch.allclose(decoder.teacher(*told), Decoder.teacher(decoder, *told), atol=1e-5)
+
+
+class Plain:
+    """A product that autograd follows step by step."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        found = x @ (self.weight.T if self.weight.ndim == 2 else self.weight)
+        return found if self.bias is None else found + self.bias
+
+
+def gradients(decoder: LstmDecoder) -> dict[str, Tensor]:
+    """Those of all weights, of the states, and of what the layers end with."""
+    states, mask = documents(2)
+    asked = {**dict(decoder.named_parameters()), "states": states.requires_grad_(), "last": LAST.clone().requires_grad_()}
+    logits = decoder.teacher(states, mask, INPUTS, asked["last"])
+    torch.manual_seed(6)
+    loss = torch.where(logits.isneginf(), 0, logits * torch.randn_like(logits)).sum()
+    found = torch.autograd.grad(loss, list(asked.values()), allow_unused=True)
+    return {name: part for name, part in zip(asked, found, strict=True) if part is not None}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_gradients_are_those_that_autograd_finds_step_by_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = gradients(some_decoder(**SETTINGS[name]))
+    monkeypatch.setattr(lstm_decoder, "Repeated", Plain)
+    monkeypatch.setattr(lstm_decoder, "energy", lambda q, k, v: torch.tanh(q[:, :, None] + k[:, None]) @ v)
+    there = gradients(some_decoder(**SETTINGS[name]))
+    assert here.keys() == there.keys() and "states" in here
+    for part in here:
+        assert torch.allclose(here[part], there[part], atol=2e-5, rtol=1e-4), part
 
 
 def test_the_mask_rules_out_labels_of_the_inputs_and_never_the_target_or_the_end() -> None:
@@ -175,7 +218,7 @@ def test_the_mask_rules_out_labels_of_the_inputs_and_never_the_target_or_the_end
 def test_all_weights_are_trained() -> None:
     for name, options in SETTINGS.items():
         decoder = some_decoder(**options)
-        logits = decoder.teacher(*documents(), INPUTS)
+        logits = decoder.teacher(*documents(), INPUTS, LAST)
         torch.where(logits.isneginf(), 0, logits).square().sum().backward()  # type: ignore[no-untyped-call]
         still = [at for at, p in decoder.named_parameters() if p.grad is None or not p.grad.any() or not p.grad.isfinite().all()]
         assert not still, name

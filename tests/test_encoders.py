@@ -15,7 +15,8 @@ from polytag.config.groups.encoder_settings import WordSettings
 from polytag.config.groups.training_settings import TrainingSettings
 from polytag.errors import ArtefactError, ConfigError, DataError
 from polytag.nn.encoding import pretrained
-from polytag.nn.encoding.encoders import BiLSTM, BothWays, Encoder, Transformer, build_encoder, pool
+from polytag.nn.encoding.bilstm_layer import BothWays
+from polytag.nn.encoding.encoders import BiLSTM, Encoder, Transformer, build_encoder, pool
 from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained
 from polytag.nn.training.optimiser import parameter_groups
 from polytag.text.tokens import SubwordTokens, WordTokens
@@ -169,13 +170,60 @@ def test_the_bilstm_is_torchs_packed_one(layers: int) -> None:
         assert torch.allclose(a, b, atol=1e-5), name
 
 
-def test_the_bilstm_never_asks_the_host() -> None:
+@pytest.mark.parametrize("embedding", [6, 128])  # inputs that a persistent kernel takes stay such ones
+def test_what_the_layers_end_with_is_what_torchs_packed_ones_end_with(embedding: int) -> None:
+    """Hidden and cell states of every layer and direction, with their gradients; padding changes no cell."""
+    torch.manual_seed(0)
+    encoder = BiLSTM(50, embedding, 5, 2, 0.0)
+    lstm = torch.nn.LSTM(embedding, 5, 2, batch_first=True, bidirectional=True)
+    lstm.load_state_dict({name: same_weight(encoder, name).detach() for name, _ in lstm.named_parameters()})
+    lengths = torch.tensor([4, 11, 1, 7])
+    mask = torch.arange(13) < lengths[:, None]
+    ids = torch.randint(2, 50, mask.shape) * mask
+    packed = pack_padded_sequence(encoder.words(ids, mask), lengths, batch_first=True, enforce_sorted=False)
+    _, (hidden, cell) = lstm(packed)  # both (layers * directions, batch, size)
+    expected = torch.cat([part[2 * layer + way] for layer in (0, 1) for part in (hidden, cell) for way in (0, 1)], dim=1)
+    states, found = encoder.with_last(ids, mask)
+    assert found.shape == (4, encoder.last_size) and torch.allclose(found, expected, atol=1e-5)
+    assert torch.allclose(states, encoder(ids, mask), atol=1e-6)
+    blame = torch.randn_like(found)
+    names, weights = zip(*lstm.named_parameters(), strict=True)
+    table = encoder.token_table().weight
+    there = torch.autograd.grad(expected, [table, *weights], blame)
+    here = torch.autograd.grad(found, [table, *(same_weight(encoder, name) for name in names)], blame)
+    for name, a, b in zip(["table", *names], here, there, strict=True):
+        assert torch.allclose(a, b, atol=1e-5), name
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_both_directions_in_one_call_are_both_directions(last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU computes, on the CPU: one LSTM of twice the size, its states, ends and gradients."""
+    torch.manual_seed(1)
+    encoder = BiLSTM(50, 6, 5, 2, 0.0)
+    mask = torch.arange(9) < torch.tensor([4, 9, 1, 0])[:, None]
+    ids = torch.randint(2, 50, mask.shape) * mask
+    weights = list(encoder.parameters())
+
+    def encoded() -> tuple[torch.Tensor, ...]:
+        found = torch.cat([part.flatten(1) for part in encoder.with_last(ids, mask)], 1) if last else encoder(ids, mask)
+        torch.manual_seed(2)
+        return found, *torch.autograd.grad(found, weights, torch.randn_like(found))
+
+    apart = encoded()
+    monkeypatch.setattr(BothWays, "_encode", BothWays._in_one)
+    for a, b in zip(apart, encoded(), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_the_bilstm_never_asks_the_host(last: bool) -> None:
     """On the device ``meta`` there are no values: whatever asked for one would raise. So a step can be captured."""
     encoder = BiLSTM(50, 6, 5, 2, 0.1).to("meta")
     ids = torch.zeros(3, 7, dtype=torch.long, device="meta")
-    states = encoder(ids, torch.ones_like(ids, dtype=torch.bool))
-    states.sum().backward()
-    assert encoder.capturable and states.shape == (3, 7, 10)
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    states, ends = encoder.with_last(ids, mask) if last else (encoder(ids, mask), None)
+    (states.sum() + (0 if ends is None else ends.sum())).backward()
+    assert encoder.capturable and states.shape == (3, 7, 10) and (ends is None or ends.shape == (3, 40))
 
 
 @pytest.mark.parametrize(("frozen", "moving"), [(0, {0, 1, 2}), (1, {2}), (2, set()), (-1, set())])

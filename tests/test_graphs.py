@@ -113,15 +113,16 @@ def test_a_shape_that_comes_again_is_captured_once_and_replayed_from_then_on() -
         assert len(step.captured) == 1
 
 
-def test_documents_length_windows_and_weight_all_make_a_shape() -> None:
+def test_documents_length_windows_weight_and_labels_all_make_a_shape() -> None:
     base = Rows(torch.arange(2), 32, 1, 0.5)
     others = [base._replace(rows=torch.arange(3)), base._replace(length=64), base._replace(windows=2), base._replace(weight=1.0)]
+    others.append(base._replace(most_labels=4))
     with stand_in() as (_, step):
         for _ in range(10):
             for part in (base, *others):
                 step([part])
         step([base, base])
-        assert len(step.captured) == 5, "two batches of one step are yet another shape, but it was seen once"
+        assert len(step.captured) == 6, "two batches of one step are yet another shape, but it was seen once"
 
 
 def test_the_first_steps_and_shapes_that_come_once_stay_eager() -> None:

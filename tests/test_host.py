@@ -57,6 +57,7 @@ JOINT = [
     {"positive_weight": 0.5},
 ]  # fmt: skip
 TOLD = [(name, {}) for name in neural_models()] + [("laco", told) for told in JOINT] + [("seqtag", {"block": 4})]
+TOLD += [("sgm", {"first_state": "layers"}), ("sgm", {"global_embedding": "none"})]
 
 
 @pytest.fixture(scope="module")

@@ -171,7 +171,7 @@ def test_new_tokens_stand_in_for_the_labels_and_are_learned() -> None:
     assert labels.new is not None and labels.new.grad is not None and (labels.new.grad.abs().sum(dim=1) > 0).all()
     with torch.no_grad():
         row = torch.cat([encoder.token_table()(torch.tensor(DOCUMENTS[0])), labels.new])[None]
-        alone = encoder.read(row, torch.ones(1, row.shape[1], dtype=torch.bool))[0]
+        alone = encoder.encode(row, torch.ones(1, row.shape[1], dtype=torch.bool))[0]
     assert torch.allclose(states[0], alone[len(DOCUMENTS[0]) :], atol=1e-6)
 
 

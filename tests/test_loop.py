@@ -115,6 +115,17 @@ def test_rates_rise_and_then_follow_the_schedule(schedule: str) -> None:
     assert factors[60] == pytest.approx(middle) and factors[99] == pytest.approx(end, abs=1e-4)
 
 
+@pytest.mark.parametrize("most", [0, 13])
+def test_halving_keeps_the_rate_for_some_epochs_and_halves_it_after_each_that_follows(most: int, tmp_path: Path) -> None:
+    """In the loop itself, and wherever ``max_steps`` ends it."""
+    told = replaced(epochs=5, batch_size=15, warmup=0.0, schedule="halving", full_epochs=3, max_steps=most, log_every=1)
+    with Run(tmp_path) as run:
+        trained(told, run=run, n=60)
+    rates = [line["rate"] for line in read_log(tmp_path) if line["event"] == "step"]
+    expected = [told.training.head_rate * factor for factor in (1, 1, 1, 0.5, 0.25) for _ in range(4)]
+    assert rates == pytest.approx(expected[: most or None])
+
+
 def test_the_best_weights_are_kept_and_patience_stops() -> None:
     values = iter([0.1, 0.9, 0.5, 0.4, 0.3, 0.2])
     seen: list[Any] = []

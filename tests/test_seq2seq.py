@@ -142,7 +142,7 @@ def test_heads_that_do_not_divide_the_size_are_refused() -> None:
 def test_it_learns(encoder: str) -> None:
     options = {
         **encoder_sizes(encoder, 32, 16), "heads": 4, "decoder_layers": 1, "epochs": 10,
-        "batch_size": 16, "encoder_rate": 0.005, "head_rate": 0.003, "device": "cpu",
+        "batch_size": 16, "encoder_rate": 0.01, "head_rate": 0.005, "device": "cpu",
     }  # fmt: skip
     classifier = Classifier("seq2seq", options).fit(toy_corpus(300), toy_corpus(60, 1))
     test = toy_corpus(120, 2).with_labels(classifier.labels)

@@ -15,7 +15,7 @@ from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
-from polytag.models.base.sequence_model import SequenceModel
+from polytag.models.base.sequence_model import SequenceModel, SequenceNetwork
 from polytag.models.sgm import Sgm
 from polytag.nn.decoding.label_sequences import target_sequences
 from polytag.nn.training.batch import Batch, Documents, tokenise
@@ -23,7 +23,7 @@ from polytag.run import Run
 from toys import toy_corpus
 
 SMALL: dict[str, Any] = {
-    "encoder": "words", "embedding": 16, "decoder_size": 16, "label_embedding": 8, "attention_size": 8,
+    "encoder": "words", "embedding": 16, "decoder_size": 16, "label_embedding": 8, "attention_size": 8, "first_state": "mean",
     "epochs": 10, "batch_size": 32, "encoder_rate": 0.02, "head_rate": 0.02, "dropout": 0.1, "device": "cpu", "precision": "fp32",
 }  # fmt: skip
 LAST = {"evaluate_every": 10_000, "epochs": 10, "batch_size": 8}  # the last weights, whatever validation documents say
@@ -230,6 +230,92 @@ def test_going_on_with_a_new_label_keeps_the_rows_of_the_others(learned: Classif
     grown = {name for name in after if after[name].shape != before[name].shape}
     assert grown == {"decoder.labels", "decoder.output.weight", "decoder.output.bias"}
     assert all((after[name][: len(before[name])] == before[name]).all() for name in before)
+
+
+def test_going_on_keeps_the_order_and_the_longest_sequence_of_the_earlier_run(tmp_path: Path) -> None:
+    """In the new documents other labels are frequent, and label sets are small; a new label follows the known ones."""
+    own = LabelSet(["a", "b", "c"])
+    old = Corpus.of(["x y", "y z", "z"] * 10, [["a", "b", "c"], ["b", "c"], ["c"]] * 10, label_set=own)
+    first = Classifier("sgm", {**SMALL, "epochs": 1}).fit(old)
+    first.save(tmp_path)
+    new = Corpus.of(["x", "y", "w"] * 12, [["a"], ["a"], ["new"]] * 11 + [["a"], ["b"], ["new"]])
+    for earlier in (first, Classifier.load(tmp_path)):
+        later = Classifier("sgm", {**SMALL, "epochs": 1}).continue_from(earlier).fit(new).model
+        assert isinstance(later, Sgm) and later.ranks is not None and later.labels.names == ("a", "b", "c", "new")
+        assert later.longest == 3 and later.ranks.tolist() == [2, 1, 0, 3]
+    given = Classifier("sgm", {**SMALL, "epochs": 1, "order": "given", "max_labels": 2}).continue_from(first).fit(new).model
+    assert isinstance(given, Sgm) and given.ranks is not None and given.ranks.tolist() == [0, 1, 2, 3] and given.longest == 2
+
+
+def test_an_artefact_without_ranks_can_still_be_loaded(learned: Classifier) -> None:
+    """Version 0.1.0 did not save them."""
+    state = {name: part for name, part in learned.model.state().items() if name != "ranks"}
+    again = Sgm.from_state(learned.model.options(), learned.labels, state)
+    assert again.ranks is None
+    assert (again.score(["cat and tea"]).matrix.data == learned.model.score(["cat and tea"]).matrix.data).all()
+
+
+def test_an_artefact_with_ends_over_words_can_still_be_loaded(learned: Classifier) -> None:
+    """Version 0.1.0 trained such models; only training them is refused now."""
+    again = Sgm.from_state({**learned.model.options(), "first_state": "ends"}, learned.labels, learned.model.state())
+    assert again.score(["cat and tea"]).decoded is not None
+
+
+# -- where the decoder starts, and how far it goes ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["ends", "layers"])
+@pytest.mark.parametrize("name", ["sgm", "bert-sgm"])
+def test_ends_of_an_encoder_that_has_none_are_refused_in_one_line(first: str, name: str) -> None:
+    options = {**SMALL, "attention": "additive", "first_state": first, "decoder_size": 0}
+    with pytest.raises(ConfigError, match=f"first_state='{first}' needs a BiLSTM") as caught:
+        Classifier(name, options).fit(toy_corpus(20, 0))
+    assert "\n" not in str(caught.value) and "'words'" in str(caught.value)
+
+
+@pytest.mark.parametrize("first", ["ends", "layers"])
+def test_both_ends_of_a_bilstm_start_the_decoder(first: str) -> None:
+    trained = fitted(toy_corpus(240, 0), encoder="bilstm", first_state=first, batch_size=8)
+    test = toy_corpus(60, 2)
+    scores = trained.score(test.texts)
+    assert scores.decoded is not None and np.abs((scores.decoded - test.truth).toarray()).sum() / test.truth.nnz < 0.35
+    again = Sgm.from_state(trained.options(), trained.labels, trained.state()).score(test.texts)
+    assert (again.matrix.data == scores.matrix.data).all()
+
+
+def test_in_windows_the_ends_are_those_of_the_first_and_the_last_window() -> None:
+    """The decoder's initial state for a text of two windows comes from its outer halves, encoded alone."""
+    trained = fitted(
+        toy_corpus(40, 0), encoder="bilstm", first_state="layers", layers=2, epochs=1, max_length=4, long="windows", overlap=0
+    )
+    assert isinstance(trained.network, SequenceNetwork)
+    trained.network.eval()
+    both, left, right = _batch(trained, ["cat tea oslo milk dog ferry", "cat tea oslo milk", "dog ferry"]), 1, 2
+    last = trained.network(both.ids, both.mask).last
+    assert last is not None
+    parts = last.view(3, 4, 2, 8)  # (documents, layers * 2, directions, size)
+    assert torch.allclose(parts[0, :, 0], parts[right, :, 0], atol=1e-6)
+    assert torch.allclose(parts[0, :, 1], parts[left, :, 1], atol=1e-6)
+
+
+def test_steps_after_the_last_end_of_a_batch_change_nothing() -> None:
+    """Loss and gradients are the same if a batch knows its maximum number of labels, and fewer steps are made."""
+    corpus = toy_corpus(240, 0)
+    trained = fitted(corpus, encoder="bilstm", first_state="ends", dropout=0.0, epochs=1)
+    assert isinstance(trained.network, SequenceNetwork) and trained.tokens is not None and trained.longest == 4
+    data = Documents(
+        tokenise(trained.tokens, corpus.texts), trained._layout(), torch.device("cpu"), corpus.truth, label_multiple=2
+    )
+    rows = np.flatnonzero(np.diff(corpus.truth.indptr) <= 2)[:9]
+    steps: list[int] = []
+    teacher = trained.network.decoder.teacher
+    trained.network.decoder.teacher = lambda *told: steps.append(told[2].shape[1]) or teacher(*told)  # type: ignore
+    found = []
+    for most in (0, data.most_labels(rows)):
+        loss = trained._loss(trained.network, data.batch(torch.from_numpy(rows), *data.shape(rows), most))
+        found.append([loss, *torch.autograd.grad(loss, list(trained.network.parameters()))])
+    assert steps == [5, 3]
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*found, strict=True))
 
 
 def test_going_on_with_another_decoder_is_refused(learned: Classifier) -> None:

@@ -1,23 +1,26 @@
-"""BERT+SGM: SGM's decoder over a fine-tuned encoder (bert-sgm-mixed, 3.2 and algorithm 1)."""
+"""BERT+SGM: SGM's decoder over a fine-tuned encoder (BERT paper, 3.2 and algorithm 1)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from polytag.config.groups.decoder_settings import AttentionSettings, DecoderSettings, SgmSettings
 from polytag.config.groups.training_settings import TrainingSettings
 from polytag.models.base.sequence_model import SequenceModel
 from polytag.models.model import group
-from polytag.nn.decoding.lstm_decoder import Decoder, LstmDecoder, LstmSettings
+from polytag.nn.decoding.lstm_decoder import Decoder, LstmDecoder, LstmSettings, check_first_state
 from polytag.nn.encoding.encoders import Encoder
+from polytag.text.tokens import SubwordTokens, WordTokens
 
 
 @dataclass
 class BertSgm(SequenceModel):
-    """Algorithm 1: the first token's state starts the decoder, which attends by dot product; the encoder is trained with it.
+    """Algorithm 1: the first token's state initialises the decoder, attention is the dot product, the encoder is fine-tuned.
 
-    Additive attention and the global embedding are the same settings as in ``sgm``. ``query=new`` lets a step's context depend
-    on the label before it, as SGM does and algorithm 1 does not.
+    Additive attention and the global embedding are settings, as in ``sgm``. With ``query=new`` the context vector of a step
+    depends on the previous label, as in SGM and unlike algorithm 1.
     """
 
     training: TrainingSettings = group(TrainingSettings, epochs=15)
@@ -28,4 +31,9 @@ class BertSgm(SequenceModel):
     def _decoder(self, encoder: Encoder, n_labels: int) -> Decoder:
         sizes, dropout = (self.decoder, self.attending), self.training.dropout
         settings = LstmSettings.of(encoder.hidden, sizes, self.sgm, dropout=dropout, mask=self.sequence.mask_repeats)
-        return LstmDecoder(encoder.hidden, n_labels, settings)
+        return LstmDecoder(encoder.hidden, n_labels, settings, encoder.last_size)
+
+    def _described(self, texts: Sequence[str]) -> tuple[WordTokens | SubwordTokens, dict[str, Any]]:
+        tokens, description = super()._described(texts)
+        check_first_state(self.sgm.first_state, self.encoding.encoder, description["kind"])
+        return tokens, description

@@ -67,7 +67,7 @@ class CnnRnnDecoder(Decoder):
         self.output = nn.Linear(s.size, n_labels)  # W_o, without the row of <eos>
         self.stop = nn.Linear(s.size, 1)
 
-    def _start(self, states: Tensor, mask: Tensor) -> tuple[_Documents, State]:
+    def _start(self, states: Tensor, mask: Tensor, last: Tensor | None = None) -> tuple[_Documents, State]:
         s = self.settings
         vector = self.dropout(self.filters(states, mask))[:, None]  # (batch, 1, widths * filters)
         memory = _Documents(
@@ -85,7 +85,7 @@ class CnnRnnDecoder(Decoder):
         x, after = self._run(x, [part.flatten(0, 1) for part in state])
         return self._logits(x.view(*previous.shape, -1), memory), tuple(part.view(*previous.shape, -1) for part in after)
 
-    def teacher(self, states: Tensor, mask: Tensor, inputs: Tensor) -> Tensor:
+    def teacher(self, states: Tensor, mask: Tensor, inputs: Tensor, last: Tensor | None = None) -> Tensor:
         """See the base class; all steps are one call of the LSTM and of the output layer."""
         memory, state = self._start(states, mask)
         x, _ = self._run(self._inputs(inputs, memory), [part[:, 0] for part in state])

@@ -9,7 +9,8 @@ from polytag.config.settings import param
 ORDERS = ("frequency", "topological", "random", "given")
 ATTENTIONS = ("additive", "dot")
 QUERIES = ("new", "old")
-FIRST_STATES = ("ends", "cls", "mean", "zero")
+FIRST_STATES = ("ends", "layers", "cls", "mean", "zero")
+BILSTM_FIRST_STATES = ("ends", "layers")  # those that need the final states of a BiLSTM
 FIRST_CONTEXTS = ("attention", "zero")
 GLOBAL_EMBEDDINGS = ("none", "adaptive", "fixed")
 GATES = ("sigmoid", "linear")
@@ -61,7 +62,10 @@ class SgmSettings:
     attention: str = param("additive", "attention function: additive (eq. 4) or dot product", choices=ATTENTIONS)
     query: str = param("new", "decoder state that attends: the new one (s_t), or the previous one", choices=QUERIES)
     first_state: str = param(
-        "ends", "initial decoder state: last outputs of both directions, first token, mean, or zero", choices=FIRST_STATES
+        "ends",
+        "initial decoder state: last outputs of both directions, final hidden and cell states of all layers, first token, "
+        "mean, or zero",
+        choices=FIRST_STATES,
     )
     first_context: str = param("attention", "context vector of the first step", choices=FIRST_CONTEXTS)
     global_embedding: str = param(

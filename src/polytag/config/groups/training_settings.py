@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from polytag.config.settings import param
 
-SCHEDULES = ("linear", "cosine", "constant")
+SCHEDULES = ("linear", "cosine", "constant", "halving")
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 
@@ -26,6 +26,9 @@ class TrainingSettings:
     frozen_layers: int = param(0, "number of lowest encoder layers that are frozen, with the embeddings; -1 = all", minimum=-1)
     warmup: float = param(0.1, "warm-up steps; below 1: share of all steps", minimum=0)
     schedule: str = param("linear", "learning rate schedule after warm-up", choices=SCHEDULES)
+    full_epochs: int = param(
+        2, "number of epochs at the full learning rate; every later epoch halves it", minimum=1, when={"schedule": ("halving",)}
+    )
     weight_decay: float = param(0.01, "weight decay of AdamW", minimum=0)
     beta1: float = param(0.9, "AdamW's decay of the first moment", minimum=0, maximum=1)
     beta2: float = param(0.999, "AdamW's decay of the second moment", minimum=0, maximum=1)

@@ -71,6 +71,8 @@ class NeuralModel(Model):
 
     exportable: ClassVar[bool] = True
     continuable: ClassVar[bool] = True
+    label_multiple: ClassVar[int] = 0
+    """The maximum number of labels in a batch is rounded up to a multiple of this; 0 = the loss does not use it."""
 
     texts: TextSettings = group(TextSettings)
     encoding: EncoderSettings = group(EncoderSettings, without=("pooling",))
@@ -169,7 +171,7 @@ class NeuralModel(Model):
         taught = self._taught(train)
         self._begin(texts, taught)
         assert self.tokens is not None and self.network is not None
-        examples = Examples(tokenise(self.tokens, texts, run), taught.truth, self._layout())
+        examples = Examples(tokenise(self.tokens, texts, run), taught.truth, self._layout(), self.label_multiple)
         held = (
             None
             if valid is None

@@ -1,4 +1,4 @@
-"""What models that generate labels as a sequence share: target sequences, the likelihood, beam search, and scores from it."""
+"""The base class of models that generate label sequences: target sequences, likelihood, beam search, and scores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -21,61 +21,100 @@ from polytag.errors import ConfigError
 from polytag.models.base.neural_model import NeuralModel, Output
 from polytag.models.model import State, group, model_name
 from polytag.nn.decoding.beam_search import Found, beam_search
-from polytag.nn.decoding.label_sequences import inputs_for, label_ranks, log_shares, sequence_loss, target_sequences
+from polytag.nn.decoding.label_sequences import (
+    grown_ranks,
+    inputs_for,
+    label_ranks,
+    log_shares,
+    sequence_loss,
+    target_sequences,
+)
 from polytag.nn.decoding.lstm_decoder import Decoder
-from polytag.nn.encoding.encoders import Encoder
+from polytag.nn.encoding.encoders import BiLSTM, Encoder
 from polytag.nn.training.batch import Batch, windows_apart
 from polytag.nn.training.processes import Processes
-from polytag.storage.schema import Number, Table
+from polytag.storage.schema import Array, Number, Optional, Schema, Table
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
 
 
-class SequenceNetwork(nn.Module):
-    """An encoder that reads documents, and a decoder that generates their labels.
+class EncoderStates(NamedTuple):
+    """The decoder's view of documents: float32 states (batch, length, hidden), and a mask (batch, length), False for padding.
 
-    The decoder computes in float32 whatever the precision of the encoder is: it is small, and its states are carried from step
-    to step. Documents in several windows are one long row of states to it.
+    ``last`` (batch, last size) are the final states of the encoder's layers, if the decoder needs them.
+    """
+
+    states: Tensor
+    mask: Tensor
+    last: Tensor | None
+
+
+class SequenceNetwork(nn.Module):
+    """An encoder of documents, and a decoder that generates their labels.
+
+    The decoder's states are float32 whatever the precision of the encoder is, because they are carried from step to step.
+    The decoder attends to the concatenated states of all windows of a document.
     """
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
-        """Put both together."""
+        """Combine an encoder and a decoder."""
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
 
-    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """States (batch, length, hidden) in float32 and their mask (batch, length), of ids that may come in windows."""
+    def forward(self, ids: Tensor, mask: Tensor) -> EncoderStates:
+        """Encode ids (batch, length) or (batch, windows, length); the states of all windows are concatenated."""
+        states, last = self._encode(*((ids, mask) if ids.ndim == 2 else windows_apart(ids, mask)))
         if ids.ndim == 2:
-            return self.encoder(ids, mask).float(), mask
-        states = self.encoder(*windows_apart(ids, mask)).float()
-        return states.view(len(ids), ids.shape[1] * ids.shape[2], -1), mask.flatten(1)
+            return EncoderStates(states, mask, last)
+        last = None if last is None else _outer_ends(last, mask, self.encoder.hidden // 2)
+        return EncoderStates(states.view(len(ids), ids.shape[1] * ids.shape[2], -1), mask.flatten(1), last)
+
+    def _encode(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
+        if not self.decoder.from_last:
+            return self.encoder(ids, mask).float(), None
+        assert isinstance(self.encoder, BiLSTM)
+        states, last = self.encoder.with_last(ids, mask)
+        return states.float(), last.float()
 
     def learn(self, batch: Batch, sequence: Tensor) -> Tensor:
-        """Logits (batch, steps, labels + 1) for every step of the true sequences (batch, steps)."""
-        states, mask = self(batch.ids, batch.mask)
+        """Logits (batch, steps, labels + 1) for every step of the target sequences (batch, steps)."""
+        states, mask, last = self(batch.ids, batch.mask)
         with torch.autocast(states.device.type, enabled=False):
-            return self.decoder.teacher(states, mask, inputs_for(sequence, self.decoder.n_labels))
+            return self.decoder.teacher(states, mask, inputs_for(sequence, self.decoder.n_labels), last)
 
     def search(self, batch: Batch, beam: int, longest: int, length_penalty: float, only_best: bool) -> Found:
-        """The best sequences of some documents."""
-        states, mask = self(batch.ids, batch.mask)
+        """The best sequences of the documents of a batch."""
+        states, mask, last = self(batch.ids, batch.mask)
         with torch.autocast(states.device.type, enabled=False):
             return beam_search(
-                self.decoder, states, mask, beam=beam, longest=longest, length_penalty=length_penalty, only_best=only_best
+                self.decoder, states, mask, last, beam=beam, longest=longest, length_penalty=length_penalty, only_best=only_best
             )
+
+
+def _outer_ends(last: Tensor, mask: Tensor, hidden: int) -> Tensor:
+    """The final states of documents in windows, from those of every window (batch * windows, last size).
+
+    From left to right they are those of the last window in use, from right to left those of the first window.
+    ``mask`` is (batch, windows, length).
+    """
+    parts = last.view(*mask.shape[:2], -1, 2, hidden)  # (batch, windows, layers * 2, directions, hidden)
+    used = (mask.any(dim=2).sum(dim=1) - 1).clamp(min=0)  # (batch,)
+    right = parts[torch.arange(len(parts), device=parts.device), used, :, 0]
+    return torch.stack([right, parts[:, 0, :, 1]], dim=2).flatten(1)
 
 
 @dataclass
 class SequenceModel(NeuralModel):
-    """A model that generates the labels of a document one after the other. A subclass says which decoder it has.
+    """A model that generates the labels of a document one by one; a subclass defines the decoder.
 
-    Its scores are one number per label (``score_from``) with the sets that it decoded beside them. Validation documents are
-    decoded with the same beam as any others: reading them costs more than that.
+    Its scores are one number per label (``score_from``), together with the decoded sets. Validation documents are decoded with
+    the same beam width as all others, because encoding them takes longer than decoding.
     """
 
     exportable: ClassVar[bool] = False
+    label_multiple: ClassVar[int] = 2  # decoder steps per batch; a multiple, so that there are fewer shapes to capture
 
     encoding: EncoderSettings = group(EncoderSettings, without=("pooling", "window_pooling"))
     objective: LossSettings = group(LossSettings, without=("loss", "focus", "positive_weight"))
@@ -87,7 +126,7 @@ class SequenceModel(NeuralModel):
 
     @abstractmethod
     def _decoder(self, encoder: Encoder, n_labels: int) -> Decoder:
-        """The decoder on top of this encoder; it rules out repeated labels if ``self.sequence.mask_repeats``."""
+        """Build the decoder for this encoder; it masks repeated labels if ``self.sequence.mask_repeats``."""
 
     def _network(self, n_labels: int) -> nn.Module:
         encoder = self._encoder()
@@ -99,8 +138,13 @@ class SequenceModel(NeuralModel):
         if self.sequence.complete:
             train = dataclasses.replace(train, truth=train.labels.close(train.truth))
         most = max(1, int(np.diff(train.truth.indptr).max(initial=0)))
-        self.longest = min(most, self.sequence.max_labels) if self.sequence.max_labels else most
         ranks = label_ranks(self.ordering.order, train.labels, train.truth)
+        if isinstance(earlier := self.start, SequenceModel):  # the learned label order and maximum length stay valid
+            most = max(most, earlier.longest)
+            by_frequency = self.ordering.order == earlier.ordering.order == "frequency"
+            if ranks is not None and earlier.ranks is not None and by_frequency:
+                ranks = grown_ranks(earlier.ranks.cpu().numpy(), ranks)
+        self.longest = min(most, self.sequence.max_labels) if self.sequence.max_labels else most
         self.ranks = None if ranks is None else torch.from_numpy(ranks).to(Processes(self.compute.device).device)
         return train
 
@@ -115,7 +159,8 @@ class SequenceModel(NeuralModel):
 
     def _loss(self, network: nn.Module, batch: Batch) -> Tensor:
         assert isinstance(network, SequenceNetwork) and batch.targets is not None
-        sequence = target_sequences(batch.targets, self.ranks, self.longest + 1)
+        most = min(self.longest, batch.most_labels or self.longest)  # steps after the last <eos> of a batch have no loss
+        sequence = target_sequences(batch.targets, self.ranks, most + 1)
         return sequence_loss(network.learn(batch, sequence), sequence, self.objective.smoothing)
 
     # -- scoring ---------------------------------------------------------------------------------------------------
@@ -135,23 +180,28 @@ class SequenceModel(NeuralModel):
     # -- files -----------------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """What every network has, and the most labels of a sequence."""
-        return {**super().state(), "longest": self.longest}
+        """The state of every neural model, the maximum length of a sequence, and the ranks of the labels unless random."""
+        ranks = None if self.ranks is None else self.ranks.cpu().numpy()
+        return {**super().state(), "longest": self.longest, "ranks": ranks}
 
     def schema(self) -> Table:
-        """What every network has, and the maximum length of a sequence."""
-        return Table({**super().schema().fields, "longest": Number(0, "labels")})
+        """What every network has, the maximum length of a sequence and, since version 0.2.0, the ranks of the labels."""
+        ranks = Optional(Array(("float32", "int64", "int32"), ("labels",)))
+        own: dict[str, Schema] = {"longest": Number(0, "labels"), "ranks": ranks}
+        return Table({**super().schema().fields, **own}, optional=frozenset({"ranks"}))
 
     def restore(self, state: State) -> None:
-        """Build the network again."""
+        """Rebuild the network and restore its weights."""
         super().restore(state)
         self.longest = int(state["longest"])
+        ranks = state.get("ranks")  # artefacts of version 0.1.0 have none
+        self.ranks = None if ranks is None else torch.from_numpy(np.array(ranks))
 
     def export(self, artefact: Path, *, int8: bool = False) -> Path:
-        """Refuse: a graph cannot hold the search."""
+        """Refuse: an ONNX graph cannot contain the beam search."""
         name = model_name(self)
         raise ConfigError(f"the model {name!r} generates labels step by step and cannot be exported; predict with torch instead")
 
     def use_export(self, artefact: Path) -> bool:
-        """There is none."""
+        """Return False: there is no export."""
         return False

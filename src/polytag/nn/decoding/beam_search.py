@@ -1,4 +1,4 @@
-"""Beam search over label sequences: all documents and hypotheses of a batch at once, one pass over the decoder per step."""
+"""Beam search over label sequences: all documents and hypotheses of a batch at once, one decoder pass per step."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 
 from polytag.nn.decoding.lstm_decoder import Decoder, State
 
-_ASK_EVERY = {"cpu": 1, "cuda": 2}  # steps after which the device is asked whether all is decided; it must wait for that
+_ASK_EVERY = {"cpu": 1, "cuda": 2}  # steps between checks whether the search has ended, each of which waits for the device
 
 
 class Found(NamedTuple):
-    """The sequences that were found for every document, best first, n of them (at most the beam).
+    """The n best sequences of every document, best first; n is at most the beam width.
 
-    ``labels`` (batch, n, longest) in the order in which they were generated, -1 to fill; ``log_probability`` (batch, n), minus
-    infinity where there are fewer candidates; ``pooled`` (batch, labels) is the element-wise maximum over the distributions of
-    the best sequence's steps; ``marginal`` (batch, labels) the sequences' probabilities, scaled to sum to one, added up label by
-    label.
+    ``labels`` (batch, n, longest) are in the order of generation, padded with -1. ``log_probability`` (batch, n) is minus
+    infinity where there are fewer hypotheses. ``pooled`` (batch, labels) is the element-wise maximum over the distributions at
+    the steps of the best sequence. ``marginal`` (batch, labels) is the sum of the probabilities of the sequences that contain a
+    label. These probabilities are normalised to sum to one.
     """
 
     labels: Tensor
@@ -28,9 +28,9 @@ class Found(NamedTuple):
 
 
 class _Beam(NamedTuple):
-    """All hypotheses (batch, beam, ...): the decoder's state, the last label, and what has been found on the way.
+    """All hypotheses (batch, beam, ...): the decoder's state, the last label, total log-probability, labels and maxima.
 
-    ``length`` counts the steps up to <eos>. One that has ended (``done``) stays as it is.
+    ``length`` is the number of steps up to <eos>. A hypothesis that has ended (``done``) does not change.
     """
 
     state: State
@@ -47,18 +47,19 @@ def beam_search(
     decoder: Decoder,
     states: Tensor,
     mask: Tensor,
+    last: Tensor | None = None,
     *,
     beam: int,
     longest: int,
     length_penalty: float = 0.0,
     only_best: bool = False,
 ) -> Found:
-    """The best label sequences of at most ``longest`` labels; greedy where the beam is 1.
+    """The best label sequences of at most ``longest`` labels; a beam of 1 is greedy decoding.
 
-    Sequences are compared by ``log p / length ** length_penalty``, <eos> being part of both. With ``only_best`` the search ends
-    as soon as no other sequence can become the best one; those behind it are then not all there.
+    Sequences compare by ``log p / length ** length_penalty``, both with <eos>. With ``only_best`` the search ends as soon as no
+    other sequence can become the best one; the remaining sequences may then be incomplete.
     """
-    memory, state = decoder.start(states, mask)
+    memory, state = decoder.start(states, mask, last)
     now = _begin(decoder, state, longest)
     for step in range(longest + 1):
         logits, state = decoder.step(now.previous, now.state, memory)
@@ -69,7 +70,7 @@ def beam_search(
 
 
 def _begin(decoder: Decoder, state: State, longest: int) -> _Beam:
-    """One hypothesis per document, of which nothing is known yet."""
+    """One empty hypothesis per document."""
     seen = state[0]
     batch = len(seen)
     zero = torch.zeros(batch, 1, device=seen.device)
@@ -79,7 +80,7 @@ def _begin(decoder: Decoder, state: State, longest: int) -> _Beam:
 
 
 def _extend(now: _Beam, logits: Tensor, beam: int, step: int, longest: int, length_penalty: float) -> _Beam:
-    """Let every hypothesis go on with every label or end, and keep the best ones."""
+    """Extend every hypothesis with every label and with <eos>, and keep the best ones."""
     log_p = torch.log_softmax(logits.float(), dim=2)  # (batch, k, labels + 1)
     batch, k, width = log_p.shape
     eos = width - 1
@@ -88,7 +89,7 @@ def _extend(now: _Beam, logits: Tensor, beam: int, step: int, longest: int, leng
     only_eos = torch.full((width,), float("-inf"), device=log_p.device)
     only_eos[eos] = 0.0
     if step == longest:
-        log_p = log_p + only_eos  # now every sequence ends
+        log_p = log_p + only_eos  # every sequence ends here
     total = now.total[..., None] + torch.where(ended, only_eos, log_p)
     length = now.length + ~now.done  # (batch, k)
     worth = total / length[..., None] ** length_penalty if length_penalty else total
@@ -110,7 +111,7 @@ def _extend(now: _Beam, logits: Tensor, beam: int, step: int, longest: int, leng
 
 
 def _decided(now: _Beam, longest: int, length_penalty: float, only_best: bool) -> bool:
-    """Whether further steps can change nothing; log-probabilities only fall, and no sequence is longer than the longest."""
+    """Whether further steps cannot change the result: log-probabilities only fall, and the length is limited."""
     ended = now.done | now.total.isneginf()
     if not only_best:
         return bool(ended.all())
@@ -119,7 +120,7 @@ def _decided(now: _Beam, longest: int, length_penalty: float, only_best: bool) -
 
 
 def _worth(now: _Beam, length_penalty: float) -> Tensor:
-    """What sequences that have ended are compared by (batch, k); minus infinity for others."""
+    """The value (batch, k) by which ended sequences compare; minus infinity for others."""
     worth = now.total / now.length**length_penalty if length_penalty else now.total
     return torch.where(now.done, worth, float("-inf"))
 
@@ -131,7 +132,7 @@ def _result(now: _Beam, length_penalty: float) -> Found:
     log_probability = torch.where(now.done, now.total, float("-inf"))[rows, order]
     pooled = now.pooled[rows[:, 0], order[:, 0]]
     n_labels = pooled.shape[1]
-    member = pooled.new_zeros(*order.shape, n_labels + 1)  # the last column takes what fills the sequences
+    member = pooled.new_zeros(*order.shape, n_labels + 1)  # the last column is for padding
     member.scatter_(2, torch.where(labels < 0, n_labels, labels), 1.0)
     share = torch.softmax(log_probability, dim=1)  # (batch, n)
     marginal = (share[:, None] @ member).squeeze(1)[:, :n_labels]

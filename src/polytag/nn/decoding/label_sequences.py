@@ -1,4 +1,4 @@
-"""Label sets as sequences: their order, the sequences that a decoder learns, its loss, and sequences as sets again."""
+"""Label sets as sequences: label order, target sequences, the loss of a decoder, and conversion back to sets."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 
 from polytag.labels import LabelSet
 
-IGNORE = -1  # what stands in a sequence after its end
+IGNORE = -1  # padding of a sequence after its end
 
 
 def label_ranks(order: str, labels: LabelSet, truth: csr_array) -> NDArray[np.float32] | None:
-    """The place of every label in the order; None for a random one, which is drawn anew for every document of every batch.
+    """The rank of every label in the label order; None for a random order, which is drawn for every document of every batch.
 
-    ``frequency``: the most frequent label of the documents first. ``topological``: depth first over the tree, so that ancestors
-    come before their descendants. ``given``: as in the label set.
+    ``frequency``: most frequent labels first. ``topological``: depth-first traversal of the label tree, ancestors before
+    descendants. ``given``: as in the label set.
     """
     if order == "random":
         return None
@@ -33,10 +33,16 @@ def label_ranks(order: str, labels: LabelSet, truth: csr_array) -> NDArray[np.fl
     return ranks
 
 
-def target_sequences(targets: Tensor, ranks: Tensor | None, steps: int) -> Tensor:
-    """The labels of every document in order, then <eos>, then IGNORE: (batch, steps) from zeros and ones (batch, labels).
+def grown_ranks(known: NDArray[np.float32], ranks: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The ranks when training continues with new labels: the known labels keep theirs, new ones follow by ``ranks``."""
+    new = ranks[len(known) :].argsort().argsort()
+    return np.concatenate([known, len(known) + new]).astype(np.float32)
 
-    A document with ``steps`` labels or more has the first of them, and no end. Nothing here waits for the device.
+
+def target_sequences(targets: Tensor, ranks: Tensor | None, steps: int) -> Tensor:
+    """The labels of every document in label order, then <eos>, then IGNORE: (batch, steps) from targets (batch, labels).
+
+    A document with ``steps`` labels or more has the first of them, without <eos>. Nothing here waits for the device.
     """
     n_labels = targets.shape[1]
     if ranks is None:
@@ -52,9 +58,9 @@ def target_sequences(targets: Tensor, ranks: Tensor | None, steps: int) -> Tenso
 
 
 def inputs_for(sequence: Tensor, n_labels: int) -> Tensor:
-    """What a decoder is given when it learns sequences (batch, steps): <bos>, then the labels before each step.
+    """The decoder inputs for target sequences (batch, steps): <bos>, then the label before each step.
 
-    After the end it is <eos>, of which nothing is learned.
+    After the end the input is <eos>; these steps are not part of the loss.
     """
     before = torch.where(sequence == IGNORE, n_labels, sequence)[:, :-1]
     return torch.cat([before.new_full((len(before), 1), n_labels + 1), before], dim=1)
@@ -63,9 +69,9 @@ def inputs_for(sequence: Tensor, n_labels: int) -> Tensor:
 def sequence_loss(logits: Tensor, sequence: Tensor, smoothing: float = 0.0) -> Tensor:
     """Cross-entropy of logits (batch, steps, labels + 1), summed over the steps up to <eos>, mean over the documents.
 
-    The sum is the negative log-likelihood of a document's sequence (SGM, eq. 1; bert-sgm-mixed, eq. 3). A mean over steps would
-    make labels of documents with many labels count less, and would not add up over parts of a batch.
-    ``smoothing`` spreads that share of the target over all labels that the mask allows.
+    The sum is the negative log-likelihood of a document's sequence (SGM, eq. 1; BERT paper, eq. 3). A mean over steps would give
+    less weight to labels of documents with many labels. It would not be additive over parts of a batch either.
+    Label smoothing (``smoothing``) distributes that share of the target over all labels that are not masked.
     """
     spoken = sequence != IGNORE
     log_p = torch.log_softmax(logits.float(), dim=2)
@@ -79,13 +85,13 @@ def sequence_loss(logits: Tensor, sequence: Tensor, smoothing: float = 0.0) -> T
 
 
 def log_shares(counts: NDArray[Any], documents: int) -> NDArray[np.float32]:
-    """The log of every label's and, last, of <eos>'s share of all that the sequences hold: where the output bias may start."""
+    """Log relative frequencies of the labels and, last, of <eos> in all sequences, to initialise the output bias."""
     each = np.append(np.asarray(counts, dtype=np.float64), documents) + 0.5
     return np.asarray(np.log(each / each.sum()), dtype=np.float32)
 
 
 def as_sets(sequences: NDArray[Any], n_labels: int) -> csr_array:
-    """Label numbers (documents, steps), negative ones to fill, as a sparse matrix of ones; a label that comes twice is one."""
+    """Label indices (documents, steps), padded with negative numbers, as a sparse matrix of ones; repeated labels count once."""
     ordered = np.sort(np.where(sequences < 0, n_labels, sequences), axis=1)
     keep = ordered < n_labels
     keep[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]

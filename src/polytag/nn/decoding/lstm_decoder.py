@@ -1,8 +1,8 @@
-"""Decoders: what generates a document's labels one after the other, given the encoder's states.
+"""Decoders, which generate the labels of a document one by one from the encoder's states.
 
-Labels are numbered 0 .. L-1 as in the label set; L is <eos>, which ends a sequence, and L+1 is <bos>, which only begins one.
-A decoder works on several hypotheses of every document at once, (batch, beam): what it keeps of a document (``Memory``) is there
-once per document, what it keeps of a hypothesis (``State``) has the first two dimensions (batch, beam).
+Labels have the indices 0 .. L-1 of the label set. L is <eos>, which ends a sequence, and L+1 is <bos>, which begins one.
+A decoder processes several hypotheses of every document at once. ``Memory`` is what it keeps per document. ``State`` is what it
+keeps per hypothesis; its first two dimensions are (batch, beam).
 """
 
 from __future__ import annotations
@@ -15,84 +15,88 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from polytag.config.groups.decoder_settings import AttentionSettings, DecoderSettings, SgmSettings
+from polytag.config.groups.decoder_settings import BILSTM_FIRST_STATES, AttentionSettings, DecoderSettings, SgmSettings
 from polytag.errors import ConfigError
+from polytag.nn.decoding.recurrent_products import Repeated, energy, lstm_cell
 from polytag.nn.encoding.encoders import pool
 
-_FAR = -1e30  # a weight of nothing in a softmax, which stays finite where a document has no token at all
+_FAR = -1e30  # masks padding in a softmax; finite, so that a document without tokens does not give NaN
 
 State: TypeAlias = tuple[Tensor, ...]
-"""What belongs to a hypothesis: tensors (batch, beam, ...), which beam search gathers along the second dimension."""
+"""The state of the hypotheses: tensors (batch, beam, ...), which beam search gathers along the second dimension."""
 Memory: TypeAlias = Any
-"""What belongs to a document, whatever a decoder likes; beam search only hands it back."""
+"""What a decoder keeps per document; beam search passes it back unchanged."""
 
 
 class Decoder(nn.Module, ABC):
-    """Generates labels; a subclass says how it starts and what one step does.
+    """Base class: generates labels; a subclass defines the start and one step.
 
-    The masked softmax (SGM, eq. 9 and 10) is done here: with ``mask``, labels that a hypothesis has already get minus infinity.
+    The masked softmax (SGM, eq. 9 and 10) is computed here. With ``mask``, labels that a hypothesis contains get minus infinity.
     """
 
     numbers: Tensor
+    from_last: bool = False
+    """Whether the initial state depends on the final states of the encoder's layers."""
 
     def __init__(self, n_labels: int, *, mask: bool = True) -> None:
-        """Take the number of labels, and whether labels that were generated are ruled out afterwards."""
+        """Set the number of labels, and whether generated labels are masked in later steps."""
         super().__init__()
         self.n_labels = n_labels
         self.mask = mask
         numbers = torch.arange(n_labels + 1)
-        numbers[n_labels] = -1  # <eos> can always come
+        numbers[n_labels] = -1  # <eos> is never masked
         self.register_buffer("numbers", numbers, persistent=False)
 
     @property
     def eos(self) -> int:
-        """The number of the end."""
+        """The index of <eos>."""
         return self.n_labels
 
     @property
     def bos(self) -> int:
-        """The number of the beginning."""
+        """The index of <bos>."""
         return self.n_labels + 1
 
-    # -- what a subclass says ---------------------------------------------------------------------------------------
+    # -- what subclasses define --------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _start(self, states: Tensor, mask: Tensor) -> tuple[Memory, State]:
-        """What is kept of the documents, and of one hypothesis each (batch, 1, ...), before the first step.
+    def _start(self, states: Tensor, mask: Tensor, last: Tensor | None = None) -> tuple[Memory, State]:
+        """The memory of the documents, and the state of one hypothesis each (batch, 1, ...), before the first step.
 
-        ``states`` are (batch, length, hidden), ``mask`` (batch, length) is true where they mean something; both float32 / bool.
+        ``states`` (batch, length, hidden) are float32; ``mask`` (batch, length) is False for padding.
+        ``last`` (batch, last size) are the final states of the encoder's layers, for a decoder with ``from_last``.
         """
 
     @abstractmethod
     def _step(self, previous: Tensor, seen: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
         """The logits (batch, beam, labels + 1), <eos> last, and the state after the labels ``previous`` (batch, beam).
 
-        ``seen`` (batch, beam, labels + 1) is true where a label was generated already; it is for decoders whose state depends on
-        the masked distribution, and the logits that are returned need not be masked.
+        ``seen`` (batch, beam, labels + 1) is True for labels that were generated, for decoders whose state depends on the masked
+        distribution. The returned logits need not be masked.
         """
 
-    # -- what others call -------------------------------------------------------------------------------------------
+    # -- the interface -----------------------------------------------------------------------------------------------
 
-    def start(self, states: Tensor, mask: Tensor) -> tuple[Memory, State]:
-        """Memory and state before the first step, which gets ``previous`` = <bos>."""
-        memory, state = self._start(states, mask)
+    def start(self, states: Tensor, mask: Tensor, last: Tensor | None = None) -> tuple[Memory, State]:
+        """Memory and state before the first step, whose ``previous`` is <bos>."""
+        memory, state = self._start(states, mask, last)
         seen = torch.zeros(len(states), 1, self.n_labels + 1, dtype=torch.bool, device=states.device)
         return memory, (seen, *state)
 
     def step(self, previous: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
-        """Masked logits (batch, beam, labels + 1) of what comes after ``previous`` (batch, beam), and the new state."""
+        """Masked logits (batch, beam, labels + 1) of the step after ``previous`` (batch, beam), and the new state."""
         seen = state[0]
         if self.mask:
             seen = seen | (previous[..., None] == self.numbers)
         logits, rest = self._step(previous, seen, state[1:], memory)
         return self._ruled_out(logits, seen), (seen, *rest)
 
-    def teacher(self, states: Tensor, mask: Tensor, inputs: Tensor) -> Tensor:
-        """Masked logits (batch, T, labels + 1) after every one of the true labels ``inputs`` (batch, T), of which <bos> is first.
+    def teacher(self, states: Tensor, mask: Tensor, inputs: Tensor, last: Tensor | None = None) -> Tensor:
+        """Teacher forcing: masked logits (batch, T, labels + 1) after each of the true labels ``inputs`` (batch, T), <bos> first.
 
-        The default is a loop of steps; a decoder that can do better overrides it, with ``seen_before`` for the mask.
+        The default is a loop of steps. A faster decoder overrides it, with ``seen_before`` for the mask.
         """
-        memory, state = self.start(states, mask)
+        memory, state = self.start(states, mask, last)
         found = []
         for previous in inputs.unbind(dim=1):
             logits, state = self.step(previous[:, None], state, memory)
@@ -100,7 +104,7 @@ class Decoder(nn.Module, ABC):
         return torch.cat(found, dim=1)
 
     def seen_before(self, inputs: Tensor) -> Tensor:
-        """Which labels (batch, T, labels + 1) stand in the inputs (batch, T) up to each step; none if there is no mask."""
+        """Which labels (batch, T, labels + 1) occur in the inputs (batch, T) up to each step; none without a mask."""
         found = inputs[..., None] == self.numbers
         return found.cumsum(dim=1) > 0 if self.mask else torch.zeros_like(found)
 
@@ -111,7 +115,7 @@ class Decoder(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class LstmSettings:
-    """How an LSTM decoder is built; its docstring says what the words mean."""
+    """Settings of an LSTM decoder, whose docstring explains them."""
 
     size: int
     layers: int = 1
@@ -131,7 +135,7 @@ class LstmSettings:
     def of(
         cls, hidden: int, sizes: tuple[DecoderSettings, AttentionSettings], sgm: SgmSettings, *, dropout: float, mask: bool
     ) -> LstmSettings:
-        """From a model's groups of settings; ``hidden`` is the size of the encoder's states."""
+        """Build them from a model's groups of settings; ``hidden`` is the size of the encoder's states."""
         decoder, attention = sizes
         return cls(
             size=decoder.decoder_size or hidden, layers=decoder.decoder_layers, embedding=decoder.label_embedding,
@@ -139,52 +143,70 @@ class LstmSettings:
         )  # fmt: skip
 
 
-class _Documents(NamedTuple):
-    """What the LSTM decoder keeps of the documents, and the weights per label with those of <eos> and <bos> behind them."""
+def check_first_state(first_state: str, encoder: str, kind: str) -> None:
+    """Refuse an initial state that is made of a BiLSTM's final states if the encoder is of another kind."""
+    if first_state in BILSTM_FIRST_STATES and kind != "bilstm":
+        raise ConfigError(
+            f"first_state={first_state!r} needs a BiLSTM, but the encoder is {encoder!r}; "
+            "set first_state to cls, mean or zero, or encoder to bilstm"
+        )
 
-    states: Tensor  # (batch, length, hidden)
-    keys: Tensor  # (batch, length, attention)
-    far: Tensor  # (batch, 1, length): 0, or far below it where there is padding
-    table: Tensor  # (labels + 2, embedding)
-    weight: Tensor  # (labels + 1, size)
-    bias: Tensor  # (labels + 1,)
+
+class _Documents(NamedTuple):
+    """What the LSTM decoder keeps per document, and the products with weights that are the same at every step."""
+
+    table: Tensor  # (labels + 2, embedding): the label embeddings, followed by those of <eos> and <bos>
+    far: Tensor  # (batch, 1, length): the additive attention mask, 0 or _FAR for padding
+    keys: Tensor  # (batch, length, attention) for additive attention, empty for ``dot``
+    energy: Tensor  # (attention,) for additive attention, empty for ``dot``
+    context: Repeated  # attention weights (length) to the context vector (hidden)
+    query: Repeated  # state (size) to query (attention); for ``dot`` to the energies (length)
+    cells: list[Repeated]  # input and previous state of a layer to its gates
+    mean: Repeated | None  # distribution (labels + 1) to its mean embedding, and to the product W_2 e_mean of the gate (13)
+    before: Repeated  # [s; c] (size + hidden) to the last hidden layer (size)
+    output: Repeated  # last hidden layer (size) to logits (labels + 1)
 
 
 class LstmDecoder(Decoder):
     """SGM's decoder (eq. 4-14), and with other settings algorithm 1 of the BERT paper.
 
-    ``e_ti = v^T tanh(W_a s_t + U_a h_i)`` (4), or ``h_i^T s_t`` for the attention ``dot``;
+    ``e_ti = v^T tanh(W_a s_t + U_a h_i)`` (4), or ``h_i^T s_t`` with the attention ``dot``;
     ``c_t = sum_i softmax(e_t)_i h_i`` (5, 6); ``s_t = LSTM(s_{t-1}, [g(y_{t-1}); c_{t-1}])`` (7);
     ``o_t = W_o tanh(W_d s_t + V_d c_t)`` (8); masked softmax (9, 10).
 
-    What the papers leave open, and what is done here:
+    Where the papers are ambiguous, our choices are:
 
-    - *The first state.* SGM does not say; the BERT paper reads it as ``s_0 = f_init([h_m; h_1])``, the last outputs of both
-      directions (``ends``). Algorithm 1 has ``W_init h_cls`` (``cls``). Here f_init is linear too; the first cell is zero.
-    - *The first context.* SGM's figure has a c_0 beside s_0, so it is what s_0 attends to (``attention``). Algorithm 1 uses c_0
-      without saying what it is; ``zero`` takes it as nothing.
-    - *Who attends.* In (4) c_t belongs to the new state s_t (query ``new``); in algorithm 1 it is made from s_{t-1}, while the
-      LSTM still reads c_{t-1}. ``old`` is that, letter by letter.
-    - *g(y_{t-1})* is the embedding of the most probable label in the paper; under teacher forcing it is that of the true label,
-      and in beam search that of the hypothesis's own label, since a sequence's probability (1) is conditioned on its own labels.
-    - *The global embedding* ``(1 - H) e + H e_mean`` (11, 12): y_{t-1} also holds the probability of <eos>, so its embedding
-      counts in e_mean; before the first step both are the embedding of <bos>. ``fixed``: H is one number (14).
-    - *The gate* ``H = W_1 e + W_2 e_mean`` (13) has no sigmoid, though it follows the highway network, whose gate lies between 0
-      and 1: the default is ``sigmoid``. Its matrices are L x L in the paper, which fits only if an embedding has as many numbers
-      as there are labels; here they are as large as an embedding. ``linear`` with an embedding of that size is (13) itself.
+    - *The initial state.* SGM does not define it. The BERT paper interprets it as ``s_0 = f_init([h_m; h_1])``, the last outputs
+      of both directions (``ends``). Algorithm 1 has ``W_init h_cls`` (``cls``). Here f_init is linear too, and the initial cell
+      state is zero. SGM's published code passes on the final hidden and cell state of every layer, those of one direction.
+      ``layers`` takes those of both directions, and f_init makes the initial hidden and cell states from them.
+    - *The initial context.* SGM's figure has a c_0 next to s_0, so it is the context vector of s_0 (``attention``). Algorithm 1
+      uses c_0 without a definition; ``zero`` sets it to zero.
+    - *The query.* In (4), c_t depends on the new state s_t (query ``new``). In algorithm 1 it depends on s_{t-1}, while the input
+      of the LSTM is still c_{t-1}; ``old`` follows this literally.
+    - *g(y_{t-1})* is the embedding of the most probable label in the paper. With teacher forcing it is that of the true label. In
+      beam search it is that of the hypothesis's label, because the probability of a sequence (1) is conditioned on its labels.
+    - *The global embedding* ``(1 - H) e + H e_mean`` (11, 12): y_{t-1} also contains the probability of <eos>, so the embedding
+      of <eos> is part of e_mean. Before the first step, both are the embedding of <bos>. With ``fixed``, H is one number (14).
+    - *The gate* ``H = W_1 e + W_2 e_mean`` (13) has no sigmoid, though it follows the highway network, whose gate is between 0
+      and 1; the default is ``sigmoid``. In the paper its matrices are L x L, which requires embeddings of size L. Here they have
+      the size of an embedding. ``linear`` with embeddings of size L is (13) itself.
 
-    Weights per label have one row per label and no more, so that a network can grow by labels; <eos> and <bos> are kept apart.
+    Weights per label have exactly one row per label, so that labels can be added; <eos> and <bos> have separate weights.
     """
 
-    def __init__(self, hidden: int, n_labels: int, settings: LstmSettings) -> None:
-        """Take the size of the encoder's states, the number of labels and the settings."""
+    def __init__(self, hidden: int, n_labels: int, settings: LstmSettings, last_size: int = 0) -> None:
+        """Build the decoder; ``hidden`` is the size of the encoder's states, ``last_size`` that of its final states."""
         super().__init__(n_labels, mask=settings.mask)
         s = self.settings = settings
+        self.from_last = s.first_state == "layers"
         if s.attention == "dot" and s.size != hidden:
             raise ConfigError(f"dot-product attention needs a decoder as large as the states; set decoder_size={hidden} or 0")
         self.labels = nn.Parameter(torch.randn(n_labels, s.embedding) * 0.1)
         self.special = nn.Parameter(torch.randn(2, s.embedding) * 0.1)  # <eos>, <bos>
-        if s.first_state != "zero":
+        if self.from_last:
+            self.init = nn.Linear(last_size, 2 * s.layers * s.size)
+        elif s.first_state != "zero":
             self.init = nn.Linear(hidden, s.layers * s.size)
         if s.attention == "additive":
             self.query = nn.Linear(s.size, s.attention_size)  # W_a
@@ -199,85 +221,128 @@ class LstmDecoder(Decoder):
         self.output = nn.Linear(s.size, n_labels)  # W_o, without the row of <eos>
         self.stop = nn.Linear(s.size, 1)
 
-    def _start(self, states: Tensor, mask: Tensor) -> tuple[_Documents, State]:
+    def _start(self, states: Tensor, mask: Tensor, last: Tensor | None = None) -> tuple[_Documents, State]:
         s = self.settings
-        far = torch.zeros_like(mask, dtype=states.dtype).masked_fill(~mask, _FAR)[:, None]
-        memory = _Documents(
-            states,
-            self.key(states) if s.attention == "additive" else states,
-            far,
-            torch.cat([self.labels, self.special]),
-            torch.cat([self.output.weight, self.stop.weight]),
-            torch.cat([self.output.bias, self.stop.bias]),
-        )
-        zero = states.new_zeros(len(states), 1, s.size)
-        first = [zero] * s.layers
-        if s.first_state != "zero":
-            first = list(self.init(_summary(states, mask, s.first_state))[:, None].split(s.size, dim=2))
+        memory = self._remember(states, mask)
+        first = self._first(states, mask, last)
         context = states.new_zeros(len(states), 1, states.shape[2])
         if s.first_context == "attention":
-            context = self._attend(first[-1], memory)
-        state = (*first, *[zero] * s.layers, context)
+            context = self._attend(first[s.layers - 1], memory)
+        state = (*first, context)
         if s.global_embedding != "none":
-            state = (*state, self.special[1].expand(len(states), 1, -1))
+            mean = self.special[1]  # before the first step, the embedding of <bos>
+            if s.global_embedding == "adaptive":
+                mean = torch.cat([mean, functional.linear(mean, self.gate.weight[:, s.embedding :])])
+            state = (*state, mean.expand(len(states), 1, -1))
         return memory, state
 
+    def _first(self, states: Tensor, mask: Tensor, last: Tensor | None) -> list[Tensor]:
+        """The initial hidden state of every layer, then the initial cell states, all (batch, 1, size)."""
+        s = self.settings
+        zeros = [states.new_zeros(len(states), 1, s.size)] * s.layers
+        if s.first_state == "zero":
+            return zeros + zeros
+        if self.from_last:
+            assert last is not None
+            return list(self.init(last)[:, None].split(s.size, dim=2))
+        return list(self.init(_summary(states, mask, s.first_state))[:, None].split(s.size, dim=2)) + zeros
+
+    def _remember(self, states: Tensor, mask: Tensor) -> _Documents:
+        """Everything that depends on the documents and the weights only, and not on the step."""
+        s = self.settings
+        additive = s.attention == "additive"
+        table = torch.cat([self.labels, self.special])
+        cells = [layer for layer in self.cells if isinstance(layer, nn.LSTMCell)]
+        weights = [torch.cat([layer.weight_ih, layer.weight_hh], dim=1) for layer in cells]
+        return _Documents(
+            table,
+            torch.zeros_like(mask, dtype=states.dtype).masked_fill(~mask, _FAR)[:, None],
+            self.key(states) if additive else states.new_zeros(0),
+            self.energy.weight[0] if additive else states.new_zeros(0),
+            Repeated(states),
+            Repeated(self.query.weight, self.query.bias) if additive else Repeated(states.transpose(1, 2)),
+            [Repeated(weight, cell.bias_ih + cell.bias_hh) for weight, cell in zip(weights, cells, strict=True)],
+            self._means(table[:-1]),
+            Repeated(self.before.weight, self.before.bias),
+            Repeated(torch.cat([self.output.weight, self.stop.weight]), torch.cat([self.output.bias, self.stop.bias])),
+        )
+
+    def _means(self, table: Tensor) -> Repeated | None:
+        """Distributions over labels and <eos> to mean embeddings (11), and in the same product to ``W_2 e_mean`` (13)."""
+        if self.settings.global_embedding == "adaptive":
+            table = torch.cat([table, functional.linear(table, self.gate.weight[:, self.settings.embedding :])], dim=1)
+        return None if self.settings.global_embedding == "none" else Repeated(table.T)
+
     def _step(self, previous: Tensor, seen: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
-        features, state = self._advance(previous, state, memory)
+        features, state = self._advance(*self._fed(previous, memory), state, memory)
         logits = self._logits(features, memory)
-        if self.settings.global_embedding != "none":
-            y = torch.softmax(self._ruled_out(logits, seen), dim=2)  # (batch, beam, labels + 1)
-            state = (*state, y @ memory.table[:-1])  # (11)
-        return logits, state
+        return logits, (*state, *self._mean(self._ruled_out(logits, seen), memory))
 
-    def teacher(self, states: Tensor, mask: Tensor, inputs: Tensor) -> Tensor:
-        """As the base says; the output layer comes once for all steps where no step needs the distribution of the one before."""
-        if self.settings.global_embedding != "none":
-            return super().teacher(states, mask, inputs)
-        memory, state = self._start(states, mask)
+    def teacher(self, states: Tensor, mask: Tensor, inputs: Tensor, last: Tensor | None = None) -> Tensor:
+        """See the base class; what does not depend on the previous step is computed once for all steps.
+
+        These are the embeddings and masks of the true labels and, without the global embedding, the output layer.
+        """
+        memory, state = self._start(states, mask, last)
+        barred = self._ruled_out(states.new_zeros(*inputs.shape, self.n_labels + 1), self.seen_before(inputs))  # (10)
+        fed = [torch.split(part, 1, dim=1) for part in (*self._fed(inputs, memory), barred)]
         found = []
-        for previous in inputs.unbind(dim=1):
-            features, state = self._advance(previous[:, None], state, memory)
+        for embedded, gate, ruled_out in zip(*fed, strict=True):
+            features, state = self._advance(embedded, gate, state, memory)
+            if memory.mean is not None:
+                features = self._logits(features, memory) + ruled_out
+                state = (*state, *self._mean(features, memory))
             found.append(features)
-        return self._ruled_out(self._logits(torch.cat(found, dim=1), memory), self.seen_before(inputs))
+        features = torch.cat(found, dim=1)
+        return features if memory.mean is not None else self._logits(features, memory) + barred
 
-    def _advance(self, previous: Tensor, state: State, memory: _Documents) -> tuple[Tensor, State]:
-        """[s_t; c_t] (batch, beam, size + hidden), and the state without the mean embedding."""
+    def _fed(self, labels: Tensor, memory: _Documents) -> tuple[Tensor, Tensor]:
+        """The embeddings e (batch, any, embedding) of labels, and ``W_1 e`` of the gate (13); without a gate, e again."""
+        embedded = functional.embedding(labels, memory.table)
+        if self.settings.global_embedding != "adaptive":
+            return embedded, embedded
+        return embedded, functional.linear(embedded, self.gate.weight[:, : self.settings.embedding], self.gate.bias)
+
+    def _advance(self, embedded: Tensor, gate: Tensor, state: State, memory: _Documents) -> tuple[Tensor, State]:
+        """[s_t; c_t] (batch, beam, size + hidden), and the new state without the mean embedding."""
         s = self.settings
         hidden, cell, context = state[: s.layers], state[s.layers : 2 * s.layers], state[2 * s.layers]
-        embedded = functional.embedding(previous, memory.table)  # (batch, beam, embedding)
         if s.global_embedding != "none":
-            embedded = self._global(embedded, state[-1])
-        x = self.dropout(torch.cat([embedded, context], dim=2)).flatten(0, 1)
+            embedded = self._global(embedded, gate, state[-1])
+        x = torch.cat([embedded, context], dim=2)
+        rows = x.shape[:2]
         new_hidden, new_cell = [], []
-        for number, layer in enumerate(self.cells):
-            x = self.dropout(x) if number else x
-            x, c = layer(x, (hidden[number].flatten(0, 1), cell[number].flatten(0, 1)))  # (7)
-            new_hidden.append(x.unflatten(0, previous.shape))
-            new_cell.append(c.unflatten(0, previous.shape))
-        context = self._attend(new_hidden[-1] if s.query == "new" else hidden[-1], memory)
-        return torch.cat([new_hidden[-1], context], dim=2), (*new_hidden, *new_cell, context)
+        for number, layer in enumerate(memory.cells):
+            gates = layer(torch.cat([self.dropout(x), hidden[number]], dim=2)).flatten(0, 1)
+            x, c = lstm_cell(gates, cell[number].flatten(0, 1))  # (7)
+            x = x.view(*rows, -1)
+            new_hidden.append(x)
+            new_cell.append(c.view(*rows, -1))
+        context = self._attend(x if s.query == "new" else hidden[-1], memory)
+        return torch.cat([x, context], dim=2), (*new_hidden, *new_cell, context)
 
-    def _global(self, e: Tensor, mean: Tensor) -> Tensor:
-        """The label's own embedding and the mean over the last distribution, mixed (12)."""
+    def _global(self, e: Tensor, gate: Tensor, mean: Tensor) -> Tensor:
+        """The weighted sum of the label embedding and the mean embedding of the previous distribution (12)."""
         if self.settings.global_embedding == "fixed":
-            return (1 - self.settings.proportion) * e + self.settings.proportion * mean  # (14)
-        share: Tensor = self.gate(torch.cat([e, mean], dim=2))  # (13)
-        share = torch.sigmoid(share) if self.settings.gate == "sigmoid" else share
-        return (1 - share) * e + share * mean
+            return torch.lerp(e, mean, self.settings.proportion)  # (14)
+        mean, share = mean.chunk(2, dim=2)
+        share = share + gate  # (13)
+        return torch.lerp(e, mean, torch.sigmoid(share) if self.settings.gate == "sigmoid" else share)
+
+    def _mean(self, logits: Tensor, memory: _Documents) -> tuple[Tensor, ...]:
+        """The mean embedding (9, 11) for masked logits (batch, beam, labels + 1); nothing without the global embedding."""
+        return () if memory.mean is None else (memory.mean(torch.softmax(logits, dim=2)),)
 
     def _attend(self, query: Tensor, memory: _Documents) -> Tensor:
-        """The contexts (batch, beam, hidden) that states (batch, beam, size) attend to."""
-        if self.settings.attention == "dot":
-            energy = query @ memory.keys.transpose(1, 2)  # (batch, beam, length)
-        else:
-            both = self.query(query)[:, :, None] + memory.keys[:, None]  # (batch, beam, length, attention)
-            energy = self.energy(torch.tanh(both)).squeeze(3)
-        return torch.softmax(energy + memory.far, dim=2) @ memory.states
+        """The context vectors (batch, beam, hidden) of states (batch, beam, size)."""
+        found = memory.query(query)  # (batch, beam, attention), or (batch, beam, length)
+        if self.settings.attention == "additive":
+            found = energy(found, memory.keys, memory.energy)  # (batch, beam, length)
+        return memory.context(torch.softmax(found + memory.far, dim=2))
 
     def _logits(self, features: Tensor, memory: _Documents) -> Tensor:
         """o_t (batch, any, labels + 1) of [s_t; c_t] (8)."""
-        return functional.linear(self.dropout(torch.tanh(self.before(features))), memory.weight, memory.bias)
+        return memory.output(self.dropout(torch.tanh(memory.before(features))))
 
 
 def _summary(states: Tensor, mask: Tensor, how: str) -> Tensor:

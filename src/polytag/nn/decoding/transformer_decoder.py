@@ -133,7 +133,7 @@ class TransformerDecoder(Decoder):
         self.output = nn.Linear(s.size, n_labels)  # W_o, without the row of <eos>
         self.stop = nn.Linear(s.size, 1)
 
-    def _start(self, states: Tensor, mask: Tensor) -> tuple[_Documents, State]:
+    def _start(self, states: Tensor, mask: Tensor, last: Tensor | None = None) -> tuple[_Documents, State]:
         memory = self._remember(states, mask)
         s = self.settings
         nothing = states.new_zeros(len(states), 1, s.heads, 0, s.size // s.heads)
@@ -158,7 +158,7 @@ class TransformerDecoder(Decoder):
             kept += new
         return self._logits(x, memory), tuple(kept)
 
-    def teacher(self, states: Tensor, mask: Tensor, inputs: Tensor) -> Tensor:
+    def teacher(self, states: Tensor, mask: Tensor, inputs: Tensor, last: Tensor | None = None) -> Tensor:
         """See the base class; all steps in one pass."""
         memory = self._remember(states, mask)
         place = torch.arange(inputs.shape[1], device=inputs.device).clamp(max=self.settings.positions - 1)

@@ -1,7 +1,7 @@
-"""Encoders: token numbers to one vector per token. A word table, a BiLSTM over it, or any Hugging Face encoder.
+"""Encoders, from token ids to one state per token: word embeddings, a BiLSTM over them, or any Hugging Face encoder.
 
-An encoder is made from its description, plain JSON values that an artefact keeps, so that a trained model needs neither the hub
-nor the package that the weights came from.
+An encoder is built from its description, plain JSON values in the artefact. A trained model therefore needs neither the hub nor
+the package that the weights came from.
 """
 
 from __future__ import annotations
@@ -14,31 +14,33 @@ import torch
 from torch import Tensor, nn
 
 from polytag.errors import ArtefactError, ConfigError
+from polytag.nn.encoding.bilstm_layer import BothWays
 
-# These take a mask of four dimensions as it is; made from two, theirs would ask the device whether anything is padded at all.
+# These accept a mask of four dimensions. From a mask of two they build their own, and wait for the device to see any padding.
 _MASK_AS_IS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
 
 
 class Encoder(nn.Module, ABC):
-    """``forward(ids, mask)``, both (batch, length), gives states (batch, length, hidden)."""
+    """Base class: ``forward(ids, mask)``, both (batch, length), returns states (batch, length, hidden)."""
 
     hidden: int
     capturable: bool = True
-    """Whether it never asks the host anything, so that a step can be captured as a CUDA graph."""
+    """Whether it never synchronises with the host, so that a step can be captured as a CUDA graph."""
     positions: int = 0
-    """The most tokens it can read at once; 0 for any number."""
+    """The maximum number of tokens of an input; 0 = no limit."""
+    last_size: int = 0
+    """The size of the final hidden and cell states of all layers; 0 for an encoder that is not a BiLSTM."""
 
     @abstractmethod
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """One vector per token; what stands where the mask is false is of no meaning."""
+        """One state per token; states where the mask is False are undefined."""
 
     @abstractmethod
-    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
-        """The same from the tokens' embeddings (batch, length, embedding), for tokens that the table does not hold.
+    def encode(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        """The same from embeddings (batch, length, embedding), for tokens that are not in the vocabulary.
 
-        ``segments`` (batch, length) tells the first text of an input, 0, from the second, 1, to an encoder that knows of two.
-        ``positions`` (batch, length), from 0, are those that tokens are read at, unless an encoder has none; by default one after
-        the other.
+        ``segments`` (batch, length) is 0 for the first text of an input and 1 for the second, if the encoder has segments.
+        ``positions`` (batch, length), from 0, are those of the tokens, if the encoder has positions; by default consecutive.
         """
 
     @abstractmethod
@@ -50,14 +52,14 @@ class Encoder(nn.Module, ABC):
         """The embeddings of the tokens."""
 
     def freeze(self, layers: int) -> None:
-        """Keep the embeddings and the lowest layers as they are; 0 freezes nothing, a negative number everything."""
+        """Freeze the embeddings and this number of lowest layers; 0 freezes nothing, a negative number everything."""
         depths = self.depths()
         for name, parameter in self.named_parameters():
             parameter.requires_grad_(layers >= 0 and (layers == 0 or depths[name] > layers))
 
 
 def pool(states: Tensor, mask: Tensor, how: str) -> Tensor:
-    """One vector per document (batch, hidden): that of the first token, or the mean or maximum over all tokens."""
+    """One vector per document (batch, hidden): the state of the first token, or the mean or maximum over all tokens."""
     if how == "cls":
         return states[:, 0]
     if how == "max":
@@ -67,10 +69,10 @@ def pool(states: Tensor, mask: Tensor, how: str) -> Tensor:
 
 
 class WordEncoder(Encoder):
-    """The embeddings of the words and nothing above them; what is padded is zero."""
+    """Word embeddings without further layers; those of padding are zero."""
 
     def __init__(self, vocabulary: int, embedding: int) -> None:
-        """Make the table."""
+        """Build the embedding table."""
         super().__init__()
         self.hidden = embedding
         self.table = nn.Embedding(vocabulary, embedding, padding_idx=0)
@@ -78,10 +80,10 @@ class WordEncoder(Encoder):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The embeddings."""
-        return self.read(self.table(ids), mask)
+        return self.encode(self.table(ids), mask)
 
-    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
-        """What it is given (batch, length, embedding)."""
+    def encode(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        """The given embeddings (batch, length, embedding)."""
         return embedded * mask[..., None].to(embedded.dtype)
 
     def depths(self) -> dict[str, int]:
@@ -94,35 +96,54 @@ class WordEncoder(Encoder):
 
 
 class BiLSTM(Encoder):
-    """Words read in both directions; a state is both directions' outputs joined (SGM, eq. 1-3).
+    """A BiLSTM over word embeddings; a state is the concatenation of both directions (SGM, eq. 1-3).
 
-    Nothing is packed, since packing needs the lengths on the host. Padding stands at the end: reading to the right meets it when
-    all is read, and to the left a text is read turned round within its own length.
+    Sequences are not packed, because packing needs the lengths on the host. Padding follows the text, so it cannot affect the
+    states from left to right. For the other direction every text is reversed within its own length.
     """
 
     def __init__(self, vocabulary: int, embedding: int, hidden: int, layers: int, dropout: float) -> None:
-        """Make the table and the layers; ``hidden`` is the size of one direction."""
+        """Build the embedding table and the layers; ``hidden`` is the size of one direction."""
         super().__init__()
         self.hidden = 2 * hidden
+        self.last_size = 4 * hidden * layers
         self.words = WordEncoder(vocabulary, embedding)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(BothWays(2 * hidden if number else embedding, hidden) for number in range(layers))
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """The states of the top layer, zero where there is padding."""
-        return self.read(self.words.table(ids), mask)
+        """The states of the top layer; those of padding are zero."""
+        return self._run(self.words.table(ids.T), mask)
 
-    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
-        """The same from the words' embeddings."""
-        states = self.words.read(embedded, mask)  # (batch, length, embedding)
+    def encode(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        """The same from word embeddings."""
+        return self._run(embedded.transpose(0, 1), mask)
+
+    def with_last(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """The states, and the final hidden and cell states of all layers in both directions (batch, layers * 4 * hidden)."""
+        ends: list[Tensor] = []
+        states = self._run(self.words.table(ids.T), mask, ends)
+        return states, torch.cat(ends, dim=1)
+
+    def _run(self, embedded: Tensor, mask: Tensor, ends: list[Tensor] | None = None) -> Tensor:
+        """States (batch, length, 2 * hidden) from (length, batch, embedding), the layout of cuDNN.
+
+        The final states of every layer are appended to ``ends``.
+        """
+        states = self.words.encode(embedded, mask.T)
         lengths = mask.sum(dim=1, keepdim=True).clamp(min=1)  # (batch, 1)
         for layer in self.layers:
-            states = layer(self.dropout(states), lengths)  # (batch, length, 2 * hidden)
+            if ends is None:
+                states = layer(self.dropout(states), lengths)  # (length, batch, 2 * hidden)
+            else:
+                assert isinstance(layer, BothWays)
+                states, end = layer.with_last(self.dropout(states), lengths)
+                ends.append(end)
         inside = torch.arange(mask.shape[1], device=mask.device) < lengths  # (batch, length)
-        return states * inside[..., None].to(states.dtype)
+        return states.transpose(0, 1).contiguous() * inside[..., None].to(states.dtype)
 
     def depths(self) -> dict[str, int]:
-        """The table, then the layers, whose parameters are named ``layers.0.right.weight_ih_l0`` and so on."""
+        """0 for the embeddings; the parameters of the layers have names like ``layers.0.right.weight_ih_l0``."""
         found = {}
         for name, _ in self.named_parameters():
             found[name] = 1 + int(name.split(".")[1]) if name.startswith("layers.") else 0
@@ -133,29 +154,11 @@ class BiLSTM(Encoder):
         return self.words.table
 
 
-class BothWays(nn.Module):
-    """One layer of a BiLSTM: an LSTM that reads to the right and one that reads to the left."""
-
-    def __init__(self, size: int, hidden: int) -> None:
-        """Take the size of what is read, and that of one direction's states."""
-        super().__init__()
-        self.right = nn.LSTM(size, hidden, batch_first=True)
-        self.left = nn.LSTM(size, hidden, batch_first=True)
-
-    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """Both directions' states joined (batch, length, 2 * hidden); ``lengths`` is (batch, 1)."""
-        place = torch.arange(states.shape[1], device=states.device)
-        turned = torch.where(place < lengths, lengths - 1 - place, place)[..., None]  # (batch, length, 1): its own inverse
-        right, _ = self.right(states)
-        left, _ = self.left(states.gather(1, turned.expand(-1, -1, states.shape[2])))
-        return torch.cat([right, left.gather(1, turned.expand(-1, -1, left.shape[2]))], dim=2)
-
-
 class Transformer(Encoder):
-    """A Hugging Face encoder made from its configuration, without its pooler."""
+    """A Hugging Face encoder built from its configuration, without its pooler."""
 
     def __init__(self, config: dict[str, Any], dropout: float | None) -> None:
-        """Make the network with weights that mean nothing yet; ``dropout`` replaces the configured one."""
+        """Build the network with random weights; ``dropout`` replaces the configured one."""
         from transformers import AutoConfig, AutoModel
 
         super().__init__()
@@ -180,7 +183,7 @@ class Transformer(Encoder):
         self.exact_mask = made.model_type in _MASK_AS_IS and self.model.config._attn_implementation == "sdpa"
 
     def _first_position(self) -> int:
-        """The first token's; where the position of padding has an embedding of its own, the first real one comes after it."""
+        """The position index of the first token; it follows that of padding where padding has a position embedding."""
         for name, module in self.model.named_modules():
             if name.endswith("position_embeddings") and isinstance(at := getattr(module, "padding_idx", None), int):
                 return at + 1
@@ -192,8 +195,8 @@ class Transformer(Encoder):
         states: Tensor = self.model(input_ids=ids, attention_mask=attended).last_hidden_state
         return states
 
-    def read(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
-        """The states of the last layer; the family's own positions and segments are added to the embeddings."""
+    def encode(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        """The states of the last layer; the model adds its position and segment embeddings."""
         attended = mask[:, None, None, :] if self.exact_mask else mask.long()
         told = {} if segments is None or self.segments < 2 else {"token_type_ids": segments}
         if positions is not None and self.positions:
@@ -202,7 +205,7 @@ class Transformer(Encoder):
         return states
 
     def depths(self) -> dict[str, int]:
-        """Embeddings 0, layers from 1, and what stands above them at the top."""
+        """0 for the embeddings, layers from 1; parameters above the layers have the depth of the top layer."""
         found, layers = {}, self._layers()
         top = len(layers)
         for name, _ in self.named_parameters():
@@ -211,7 +214,7 @@ class Transformer(Encoder):
         return found
 
     def _layers(self) -> list[str]:
-        """The prefixes of the layers' parameters: those of the longest list of modules."""
+        """The parameter prefixes of the layers: those of the longest list of modules."""
         lists = [(name, len(module)) for name, module in self.named_modules() if isinstance(module, nn.ModuleList)]
         name, count = max(lists, key=lambda item: item[1], default=("", 0))
         return [f"{name}.{number}." for number in range(count)]
@@ -239,7 +242,7 @@ def encoder_of(model: Any) -> Any:
 
 
 def build_encoder(description: dict[str, Any]) -> Encoder:
-    """The encoder that a description describes, with weights that mean nothing yet."""
+    """Build the encoder of a description, with random weights."""
     kind = description["kind"]
     if kind == "words":
         return WordEncoder(description["vocabulary"], description["embedding"])
@@ -251,7 +254,7 @@ def build_encoder(description: dict[str, Any]) -> Encoder:
 
 
 def _attention(config: Any) -> str:
-    """Torch's own attention, except where a family of models has none for it."""
+    """Torch's scaled dot-product attention, if the family of models supports it."""
     from transformers import AutoModel
 
     found = AutoModel._model_mapping.get(type(config), None)
@@ -260,7 +263,7 @@ def _attention(config: Any) -> str:
 
 
 def _set_dropout(config: Any, dropout: float) -> None:
-    """Every dropout of a configuration, whatever its family calls it."""
+    """Set every dropout of a configuration; their names depend on the family of models."""
     for name, value in list(vars(config).items()):
         if ("dropout" in name or name.endswith("_pdrop")) and isinstance(value, int | float) and not isinstance(value, bool):
             setattr(config, name, dropout)

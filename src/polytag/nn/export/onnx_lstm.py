@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from polytag.nn.encoding.encoders import BiLSTM, BothWays
+from polytag.nn.encoding.bilstm_layer import BothWays
+from polytag.nn.encoding.encoders import BiLSTM
 
 _VERSION = 14  # of the operation
 
@@ -31,17 +32,17 @@ class OnnxLstm(nn.Module):
         self.register_buffer("biases", torch.cat([_both(layer, "bias_ih_l0"), _both(layer, "bias_hh_l0")], dim=1))
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """Concatenated states of both directions: (batch, length, size) to (batch, length, 2 * hidden)."""
-        batch, length, _ = states.shape
+        """Concatenated states of both directions: (length, batch, size) to (length, batch, 2 * hidden)."""
+        length, batch, _ = states.shape
         found = torch.onnx.ops.symbolic(
             "LSTM",
-            [states.transpose(0, 1), self.inputs, self.states, self.biases, lengths[:, 0].to(torch.int32)],
+            [states, self.inputs, self.states, self.biases, lengths[:, 0].to(torch.int32)],
             {"direction": "bidirectional", "hidden_size": self.size},
             dtype=states.dtype,
             shape=(length, 2, batch, self.size),
             version=_VERSION,
         )
-        return found.permute(2, 0, 1, 3).reshape(batch, length, 2 * self.size)
+        return found.transpose(1, 2).reshape(length, batch, 2 * self.size)
 
 
 def _both(layer: BothWays, name: str) -> Tensor:

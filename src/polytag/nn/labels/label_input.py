@@ -171,7 +171,7 @@ class LabelPart(nn.Module):
             embedded = torch.where(((owner >= 0) & ~in_text)[..., None], new, embedded)
         segments = (~in_text).long().expand(blocks, -1, -1)
         positions = torch.where(in_text, place, self.within[:, at]).flatten(0, 1) if self.apart else None
-        states = encoder.read(embedded.flatten(0, 1), inside.flatten(0, 1), segments.flatten(0, 1), positions)
+        states = encoder.encode(embedded.flatten(0, 1), inside.flatten(0, 1), segments.flatten(0, 1), positions)
         states = states.view(blocks, batch, length + width, -1)
         words = states[0, :, :length] if blocks == 1 else states[:, :, :length].mean(dim=0)
         return words, self._labels(states, count)

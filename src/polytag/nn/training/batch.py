@@ -1,4 +1,4 @@
-"""Batches: texts tokenised once into flat arrays, cut into batches of similar length, gathered on the device that trains."""
+"""Batches: texts are tokenised once into flat arrays, grouped by length, and gathered on the training device."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _CHUNK = 50  # batches within which documents are sorted by length
 
 
 class TokenArrays(NamedTuple):
-    """The tokens of many texts behind one another, and where each text begins and ends."""
+    """The concatenated token ids of many texts, and the offsets of the texts."""
 
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of every text."""
+        """The number of tokens of every text."""
         return np.diff(self.offsets)
 
 
 def tokenise(tokens: Tokens, texts: Sequence[str], run: Run | None = None) -> TokenArrays:
-    """The tokens of the texts; a resumed run takes those that it kept for the same texts and the same tokeniser."""
+    """The tokens of the texts; a resumed run uses its cache for the same texts and tokeniser."""
     if run is None or run.folder is None:
         return TokenArrays(*tokens.encode(texts))
     name = f"tokens/{content_key(tokens, texts)[:24]}"
@@ -47,10 +47,10 @@ def tokenise(tokens: Tokens, texts: Sequence[str], run: Run | None = None) -> To
 
 @dataclass(frozen=True)
 class Layout:
-    """How the tokens of a document become what an encoder reads, at most ``max_length`` tokens at a time.
+    """The input layout of documents: inputs of at most ``max_length`` tokens.
 
-    ``head`` reads the beginning; ``head+tail`` a quarter from the beginning and the rest from the end; ``windows`` all of it,
-    up to ``max_windows`` that share ``overlap`` tokens.
+    ``head`` takes the first tokens, ``head+tail`` a quarter from the beginning and the rest from the end. ``windows`` takes all
+    tokens, in up to ``max_windows`` windows that share ``overlap`` tokens.
     """
 
     max_length: int
@@ -63,20 +63,20 @@ class Layout:
 
     @property
     def room(self) -> int:
-        """Tokens of the text itself in one piece."""
+        """The maximum number of text tokens in one input."""
         return max(1, self.max_length - len(self.prefix) - len(self.suffix))
 
     @property
     def step(self) -> int:
-        """Tokens from the beginning of one window to the next."""
+        """The number of tokens from the beginning of one window to the next."""
         return max(1, self.room - self.overlap)
 
     def lengths(self, lengths: NDArray[Any]) -> NDArray[np.int64]:
-        """Tokens of the longest piece of documents with these many tokens."""
+        """The length of the longest input of documents with these numbers of tokens."""
         return np.asarray(np.minimum(lengths, self.room) + len(self.prefix) + len(self.suffix), dtype=np.int64)
 
     def windows(self, lengths: NDArray[Any]) -> NDArray[np.int64]:
-        """Pieces that documents with these many tokens are read in."""
+        """The number of windows of documents with these numbers of tokens."""
         if self.long != "windows":
             return np.ones(len(lengths), dtype=np.int64)
         more = -(-np.maximum(0, lengths - self.room) // self.step)
@@ -84,26 +84,37 @@ class Layout:
 
 
 class Batch(NamedTuple):
-    """Some documents: their numbers, their tokens, which of these are no padding, and their labels if these are known.
+    """Some documents: their indices, token ids, mask (False for padding), and their labels if known.
 
-    ``ids`` and ``mask`` are (batch, length), or (batch, windows, length) where documents are read in windows.
+    ``ids`` and ``mask`` are (batch, length), or (batch, windows, length) for documents in windows. ``most_labels`` is an upper
+    bound on the number of labels of a document; 0 = unknown.
     """
 
     rows: Tensor
     ids: Tensor
     mask: Tensor
     targets: Tensor | None
+    most_labels: int = 0
 
 
 class Documents:
-    """Tokens, and labels if they are known, on a device; batches are gathered there without copies from the host."""
+    """Tokens, and labels if known, on a device; batches are gathered there without copies from the host."""
 
     def __init__(
-        self, arrays: TokenArrays, layout: Layout, device: torch.device, truth: csr_array | None = None, multiple: int = 1
+        self,
+        arrays: TokenArrays,
+        layout: Layout,
+        device: torch.device,
+        truth: csr_array | None = None,
+        multiple: int = 1,
+        label_multiple: int = 0,
     ) -> None:
-        """Move the arrays to the device; padded lengths are multiples of ``multiple``."""
+        """Move the arrays to the device.
+
+        Padded lengths are multiples of ``multiple``, maximum numbers of labels multiples of ``label_multiple``.
+        """
         self.layout = layout
-        self.multiple = multiple
+        self.multiple, self.label_multiple = multiple, label_multiple
         self.device = device
         self.lengths = layout.lengths(arrays.lengths)
         self.windows = layout.windows(arrays.lengths)
@@ -114,12 +125,13 @@ class Documents:
         self.truth: tuple[Tensor, Tensor] | None = None
         if truth is not None:
             self.n_labels = int(truth.shape[1])
-            self.most = int(np.diff(truth.indptr).max(initial=0))
+            self.label_counts = np.diff(truth.indptr)
+            self.most = int(self.label_counts.max(initial=0))
             indices = truth.indices if truth.nnz else np.zeros(1, np.int32)
             self.truth = _to(indices.astype(np.int64), device), _to(truth.indptr.astype(np.int64), device)
 
     def __len__(self) -> int:
-        """How many documents there are."""
+        """The number of documents."""
         return len(self.lengths)
 
     def shape(self, rows: NDArray[Any]) -> tuple[int, int]:
@@ -127,8 +139,14 @@ class Documents:
         length = bucket(int(self.lengths[rows].max()), self.multiple, self.layout.max_length)
         return length, int(self.windows[rows].max())
 
-    def batch(self, rows: Tensor, length: int, windows: int = 1) -> Batch:
-        """Gather a batch; ``rows`` are on the device already, and nothing here waits for it."""
+    def most_labels(self, rows: NDArray[Any]) -> int:
+        """The maximum number of labels of these documents, rounded up so that few values occur; 0 without ``label_multiple``."""
+        if self.truth is None or not self.label_multiple:
+            return 0
+        return max(1, bucket(int(self.label_counts[rows].max()), self.label_multiple, self.most))
+
+    def batch(self, rows: Tensor, length: int, windows: int = 1, most_labels: int = 0) -> Batch:
+        """Gather a batch; ``rows`` are on the device, and nothing here waits for it."""
         count, start = self.counts[rows], self.starts[rows]  # (batch,)
         window = torch.arange(windows, device=self.device)
         begin = window * self.layout.step  # (windows,)
@@ -141,14 +159,14 @@ class Documents:
             ids = torch.where(place == number - len(self.layout.prefix), token, ids)
         for number, token in enumerate(self.layout.suffix):
             ids = torch.where(place == (inside + number)[..., None], token, ids)
-        used = (window == 0) | (inside > self.layout.room - self.layout.step)  # a window with nothing new is none
+        used = (window == 0) | (inside > self.layout.room - self.layout.step)  # a window without new tokens is not used
         mask = (place < (inside + len(self.layout.suffix))[..., None]) & used[..., None]
         if self.layout.long != "windows":
             ids, mask = ids[:, 0], mask[:, 0]
-        return Batch(rows, ids, mask, self._targets(rows))
+        return Batch(rows, ids, mask, self._targets(rows), most_labels)
 
     def _source(self, place: Tensor, begin: Tensor, count: Tensor) -> Tensor:
-        """Which token of the document stands at every place of every window."""
+        """The index of the document's token at every position of every window."""
         at = place + begin[:, None]  # (windows, length)
         if self.layout.long != "head+tail":
             return at[None].expand(len(count), -1, -1)
@@ -156,7 +174,7 @@ class Documents:
         return at + torch.where(at < self.layout.room // 4, 0, skipped)
 
     def _targets(self, rows: Tensor) -> Tensor | None:
-        """Ones and zeros (batch, labels); one more column takes what documents with fewer labels have too many."""
+        """The true labels as ones and zeros (batch, labels); an additional column takes the padding of shorter label sets."""
         if self.truth is None:
             return None
         indices, indptr = self.truth
@@ -168,22 +186,22 @@ class Documents:
 
 
 def windows_apart(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Windows (batch, windows, length) as texts of their own, (batch * windows, length).
+    """Windows (batch, windows, length) as separate texts (batch * windows, length).
 
-    One that is not used reads its first place all the same, for a text of nothing has no states; leave it out afterwards.
+    In a window that is not used, the first position is unmasked, because an empty text has no states. Ignore its states.
     """
-    read = mask.clone()
-    read[:, :, 0] = True
-    return ids.flatten(0, 1), read.flatten(0, 1)
+    unmasked = mask.clone()
+    unmasked[:, :, 0] = True
+    return ids.flatten(0, 1), unmasked.flatten(0, 1)
 
 
 def bucket(length: int, multiple: int, most: int) -> int:
-    """The length that a batch is padded to: the next multiple, but not beyond the most."""
+    """The padded length of a batch: the next multiple, at most ``most``."""
     return max(length, min(-(-length // multiple) * multiple, most))
 
 
 def batches(lengths: NDArray[Any], batch_size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """All documents once, in batches of similar length: sorted within shuffled chunks, then the batches are shuffled."""
+    """All documents in batches of similar length: shuffled chunks are sorted by length, then the batches are shuffled."""
     order = rng.permutation(len(lengths))
     found = []
     for start in range(0, len(order), batch_size * _CHUNK):
@@ -193,8 +211,8 @@ def batches(lengths: NDArray[Any], batch_size: int, rng: np.random.Generator) ->
     return [found[at] for at in rng.permutation(len(found))]
 
 
-def reading_batches(cost: NDArray[Any], most_rows: int, most_cost: int) -> list[NDArray[np.int64]]:
-    """All documents once, longest first, in batches of bounded padded size: to score them when order does not matter."""
+def inference_batches(cost: NDArray[Any], most_rows: int, most_cost: int) -> list[NDArray[np.int64]]:
+    """All documents, longest first, in batches of bounded padded size, for inference in any order."""
     order = np.argsort(-cost, kind="stable")
     found, start = [], 0
     while start < len(order):
@@ -205,5 +223,5 @@ def reading_batches(cost: NDArray[Any], most_rows: int, most_cost: int) -> list[
 
 
 def _to(array: NDArray[Any], device: torch.device) -> Tensor:
-    writable = np.require(array, requirements=["C", "W"])  # arrays of a checkpoint are read-only, which torch does not know
+    writable = np.require(array, requirements=["C", "W"])  # torch does not support the read-only arrays of a checkpoint
     return torch.from_numpy(writable).to(device)

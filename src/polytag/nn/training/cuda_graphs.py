@@ -1,7 +1,7 @@
-"""The step as CUDA graphs: at small batches a step costs the host more time to launch than the GPU to compute.
+"""The step as CUDA graphs: with small batches, launching the kernels takes longer than running them.
 
-The whole step (gathering the batch, forward, backward, clipping, AdamW) is captured once for every padded shape, and replayed
-as one launch. Random numbers, learning rates and Adam's step counts live on the device: every replay sees their current values.
+The whole step (batch, forward and backward pass, clipping, AdamW) is captured once per padded shape, and replayed as one launch.
+Random numbers, learning rates and Adam's step counts are on the device, so every replay has their current values.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import Tensor
 
 from polytag.nn.training.step import EagerStep, Rows
 
-_WARM = 3  # eager steps before the first capture: libraries choose their kernels, and AdamW makes its moments
-_AGAIN = 2  # times that a shape is seen before it is captured: the last batch of an epoch may never come again
-_MOST = 64  # shapes that are captured; rarer ones stay eager
+_WARM = 3  # eager steps before the first capture: libraries select their kernels, and AdamW creates its moments
+_AGAIN = 2  # a shape is captured at its second occurrence: the last batch of an epoch may occur once only
+_MOST = 64  # maximum number of captured shapes; further shapes stay eager
 
-_Shape: TypeAlias = tuple[tuple[int, int, int, float], ...]
+_Shape: TypeAlias = tuple[tuple[int, int, int, float, int], ...]
 
 
 class _Captured(NamedTuple):
-    """A graph, where it reads its rows from, and where it leaves its loss."""
+    """A graph, with the tensors of its rows and of its loss."""
 
     graph: torch.cuda.CUDAGraph
     parts: list[Rows]
@@ -31,7 +31,7 @@ class _Captured(NamedTuple):
 
 
 class GraphStep:
-    """Replays a captured step where one of the same shape was seen before, and is eager elsewhere."""
+    """Replays the captured step of a shape, or makes an eager step if there is none."""
 
     def __init__(self, eager: EagerStep) -> None:
         """Wrap a step on one GPU; its optimiser must be capturable."""
@@ -43,7 +43,7 @@ class GraphStep:
 
     def __call__(self, parts: Sequence[Rows]) -> Tensor:
         """Make the step; the loss stays on the device."""
-        shape = tuple((len(part.rows), part.length, part.windows, part.weight) for part in parts)
+        shape = tuple((len(part.rows), *part[1:]) for part in parts)
         found = self.captured.get(shape)
         if found is None:
             self.seen[shape] += 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -42,3 +44,21 @@ def pick_precision(name: str, device: torch.device) -> torch.dtype | None:
 def autocast(device: torch.device, dtype: torch.dtype | None) -> torch.autocast:
     """The autocast context of a forward pass."""
     return torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
+
+
+@contextmanager
+def quick_products(device: torch.device, dtype: torch.dtype | None) -> Iterator[None]:
+    """Inside, a GPU may round the inputs of float32 products to TF32, if the precision ``dtype`` is below float32.
+
+    This affects the products that autocast leaves in float32, forward and backward. The mantissa of TF32 is longer than that of
+    bf16, and as long as that of fp16.
+    """
+    if device.type != "cuda" or dtype is None:
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,8 +1,7 @@
-"""The training loop: a generator over optimiser steps that can be killed at any of them and resumed.
+"""The training loop: a generator over optimiser steps that can be killed at any step and resumed.
 
-The order of the documents in an epoch depends on the seed and the epoch alone, so a resumed training computes it again and
-skips what was done. With several processes the batches are the same as with one, and process r takes the rows r, r + P, ... of
-each.
+The order of the documents in an epoch depends on the seed and the epoch only. A resumed training computes it again and skips the
+finished steps. With P processes the batches are the same as with one, and process r takes the rows r, r + P, ... of each.
 """
 
 from __future__ import annotations
@@ -36,27 +35,31 @@ from polytag.nn.training.weight_average import Average
 if TYPE_CHECKING:
     from polytag.run import Run
 
-_GRAPH_LENGTH = 32  # padded lengths of captured steps are multiples of this, so that there are few of them
-_CHEAP = 10  # a checkpoint at an epoch's end waits until ten times the time that the last one took has passed
+_GRAPH_LENGTH = 32  # padded lengths of captured steps are multiples of this, so that there are few shapes
+_CHEAP = 10  # at the end of an epoch, a checkpoint is written after ten times the duration of the last one
 
 
 class Examples(NamedTuple):
-    """What a network learns from: the tokens and labels of documents, and how they are laid out for it."""
+    """The training data of a network: the tokens and labels of documents, and the input layout.
+
+    With ``label_multiple`` every batch has the maximum number of labels of its documents, rounded up to such a multiple.
+    """
 
     tokens: TokenArrays
     truth: csr_array
     layout: Layout
+    label_multiple: int = 0
 
     def key(self) -> str:
-        """A checksum of all of it."""
-        digest = hashlib.sha256(repr((self.layout, self.truth.shape)).encode())
+        """A checksum of the training data."""
+        digest = hashlib.sha256(repr((self.layout, self.truth.shape, self.label_multiple)).encode())
         for array in (*self.tokens, self.truth.indices, self.truth.indptr):
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
         return digest.hexdigest()
 
 
 class Step(NamedTuple):
-    """What just happened: how many steps were made, the epoch (from 0), the loss on its device, the metric if it was measured."""
+    """A finished step: its number (from 1), the epoch (from 0), the loss on its device, the metric if it was measured."""
 
     number: int
     epoch: int
@@ -65,7 +68,7 @@ class Step(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """What is watched on validation documents: the metric's name, and how to measure it now."""
+    """The metric on validation documents: its name, and a function that computes it."""
 
     metric: str
     measure: Callable[[], float]
@@ -73,14 +76,14 @@ class Goal(NamedTuple):
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Let what torch draws inside depend on the seed alone, as the first weights of a network should."""
+    """Inside, torch's random numbers depend on the seed only, as the initial weights of a network should."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
 
 
 def steps_in(settings: TrainingSettings, documents: int) -> int:
-    """How many steps a training makes unless it stops early."""
+    """The number of steps of a training without early stopping."""
     total = math.ceil(math.ceil(documents / settings.batch_size) / settings.accumulate) * settings.epochs
     return min(total, settings.max_steps) if settings.max_steps else total
 
@@ -95,9 +98,9 @@ def train(
     *,
     name: str = "network",
 ) -> Iterator[Step]:
-    """Train a network, step by step; when the steps end it has the weights that were best on validation documents.
+    """Train a network step by step; after the last step it has the weights with the best metric on validation documents.
 
-    ``loss(network, batch)`` is a mean over the documents of a batch. ``name`` is that of the checkpoints in the run.
+    ``loss(network, batch)`` is a mean over the documents of a batch. ``name`` is the name of the checkpoints in the run.
     """
     training = _Training(network, examples, loss, setup, run, goal, name)
     training.resume()
@@ -107,7 +110,7 @@ def train(
 
 
 class _Training:
-    """Where a training stands."""
+    """The state of a training."""
 
     def __init__(
         self, network: nn.Module, examples: Examples, loss: Loss, setup: Setup, run: Run, goal: Goal | None, name: str
@@ -124,7 +127,7 @@ class _Training:
         capture = self._captures(dtype)
         padding = self.compute.pad_multiple
         multiple = max(padding, _GRAPH_LENGTH) if capture else padding
-        self.data = Documents(examples.tokens, examples.layout, device, examples.truth, multiple)
+        self.data = Documents(examples.tokens, examples.layout, device, examples.truth, multiple, examples.label_multiple)
         self.optimiser = make_optimiser(network, settings, device)
         eager = EagerStep(network, loss, self.data, self.optimiser, self.processes, clip=settings.clip, dtype=dtype)
         self.make_step: EagerStep | GraphStep = GraphStep(eager) if capture else eager
@@ -143,20 +146,20 @@ class _Training:
         self.saved_at, self.saving_took = time.monotonic(), 0.0
 
     def _captures(self, dtype: torch.dtype | None) -> bool:
-        """Whether steps are captured as CUDA graphs: on one GPU, where nothing in the network asks the host."""
+        """Whether steps are captured as CUDA graphs: on one GPU, if the network never synchronises with the host."""
         able = all(getattr(module, "capturable", True) for module in self.network.modules())
         alone = self.processes.device.type == "cuda" and self.processes.count == 1
         return self.compute.graphs and alone and able and dtype is not torch.float16
 
     @property
     def done(self) -> bool:
-        """Whether no step is left to make."""
+        """Whether the training has ended."""
         return self.stopped or self.step >= self.total
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def epoch_steps(self) -> Iterator[Step]:
-        """The rest of the current epoch."""
+        """The remaining steps of the current epoch."""
         cost = self.data.lengths * self.data.windows
         plan = batches(cost, self.settings.batch_size, np.random.default_rng([self.seed, self.epoch]))
         groups = [plan[at : at + self.settings.accumulate] for at in range(0, len(plan), self.settings.accumulate)]
@@ -178,9 +181,9 @@ class _Training:
                 return
 
     def _one(self, group: Sequence[NDArray[Any]], rows: Tensor) -> Tensor:
-        """Make the step for a group of batches; ``rows`` holds their documents, on the device."""
+        """One step for a group of batches; ``rows`` are the indices of their documents, on the device."""
         self.network.train()
-        factor = rate_factor(self.step, self.total, self.settings)
+        factor = rate_factor(self.step, self.total, self.settings, self.epoch)
         set_rates(self.optimiser, factor)
         parts = [
             self._part(batch, mine, len(rows))
@@ -195,15 +198,15 @@ class _Training:
         return loss
 
     def _part(self, batch: NDArray[Any], rows: Tensor, total: int) -> Rows:
-        """The rows of a batch that this process takes, weighted so that the mean over processes is the mean over documents."""
+        """The rows of a batch for this process, weighted so that the mean over processes is the mean over documents."""
         rank, count = self.processes.rank, self.processes.count
         length, windows = self.data.shape(batch)
-        mine = rows[rank::count] if rank < len(batch) else rows[:1]  # a process without rows still takes part, with no weight
+        mine = rows[rank::count] if rank < len(batch) else rows[:1]  # a process without rows takes part with weight 0
         share = len(mine) if rank < len(batch) else 0
-        return Rows(mine, length, windows, count * share / total)
+        return Rows(mine, length, windows, count * share / total, self.data.most_labels(batch))
 
     def _measure(self, epoch: int, epoch_ends: bool) -> float | None:
-        """Look at validation documents where it is time to, and keep the weights if they are the best so far."""
+        """Evaluate on validation documents if it is due, and keep the weights if they are the best so far."""
         every = self.settings.evaluate_every
         if self.goal is None or not (self.done or (self.step % every == 0 if every else epoch_ends)):
             return None
@@ -219,11 +222,11 @@ class _Training:
         return value
 
     def _judged(self) -> AbstractContextManager[None]:
-        """Inside, the network has the weights that are judged and kept: its own, or their average."""
+        """Inside, the network has the weights that are evaluated and kept: its own, or their moving average."""
         return nullcontext() if self.average is None else self.average.lent()
 
     def finish(self) -> None:
-        """Give the network its best weights, and draw the curves."""
+        """Restore the best weights, and write the learning curves."""
         self.curves.flush(self.step, self.epoch, 0.0)
         if self.best is not None:
             self.network.load_state_dict(self.best)
@@ -235,7 +238,7 @@ class _Training:
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
     def _checkpoint(self, epoch_ends: bool, now: bool = False) -> None:
-        """Write down where the training stands, if it is time to, or in any case where it ends or somebody stops it now."""
+        """Write a checkpoint if it is due, at the end of the training, or on an interrupt (``now``)."""
         start = time.monotonic()
         wait = self.settings.checkpoint_seconds
         if epoch_ends:
@@ -261,8 +264,8 @@ class _Training:
         }
 
     def resume(self) -> None:
-        """Seed torch, and go on from the checkpoint if the run has one."""
-        torch.manual_seed(self.seed + self.processes.rank)  # processes must not drop out the same units
+        """Seed torch, and continue from the checkpoint of the run, if there is one."""
+        torch.manual_seed(self.seed + self.processes.rank)  # dropout must differ between processes
         state = self.run.load_stage(self.stage, key=self.key) if self.processes.first else None
         if state is not None:
             self._restore(state)
@@ -285,7 +288,7 @@ class _Training:
         self.curves.restore(state["curves"], device)
 
     def _agree(self) -> None:
-        """Let all processes begin where the first one does."""
+        """Synchronise all processes with the state of the first one."""
         if self.processes.count == 1:
             return
         numbers = self.processes.agree(
@@ -314,7 +317,7 @@ class _Training:
 
 
 def _shaping(setup: Setup) -> dict[str, Any]:
-    """The settings that shape the weights; how often something is written down does not."""
+    """The settings that affect the weights: all except those of logs and checkpoints."""
     aside = ("checkpoint_seconds", "log_every", "tensorboard")
     told = {**dataclasses.asdict(setup.training), **dataclasses.asdict(setup.compute), "seed": setup.seed}
     return {key: value for key, value in told.items() if key not in aside}

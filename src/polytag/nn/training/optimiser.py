@@ -1,4 +1,4 @@
-"""AdamW with a rate per layer, and the schedule that the rates follow."""
+"""AdamW with layer-wise learning rates, and the learning rate schedule."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ class Setup(NamedTuple):
 
 
 def parameter_groups(network: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
-    """Parameters that share a rate and a decay; the encoder's rate falls by ``layer_decay`` with every layer from its top down.
+    """Parameters grouped by learning rate and weight decay.
 
-    Biases and normalisations are not decayed. The head is everything outside ``network.encoder``. Parameters that a network
-    names in ``rate_shares`` have that share of their rate.
+    ``layer_decay`` is the factor on the learning rate from each encoder layer to the one below. Biases and normalisation layers
+    have no weight decay. The head is everything outside ``network.encoder``. ``network.rate_shares`` has factors on the learning
+    rates of single parameters.
     """
     encoder = getattr(network, "encoder", None)
     depths: dict[str, int] = {} if encoder is None else {f"encoder.{name}": depth for name, depth in encoder.depths().items()}
@@ -43,7 +44,7 @@ def parameter_groups(network: nn.Module, settings: TrainingSettings) -> list[dic
 
 
 def make_optimiser(network: nn.Module, settings: TrainingSettings, device: torch.device) -> torch.optim.AdamW:
-    """AdamW in one fused kernel; on a GPU the rates are tensors there, so that a captured step reads their current values."""
+    """Fused AdamW; on a GPU the learning rates are tensors there, so that a captured step has their current values."""
     groups = parameter_groups(network, settings)
     on_gpu = device.type == "cuda"
     if on_gpu:
@@ -52,22 +53,25 @@ def make_optimiser(network: nn.Module, settings: TrainingSettings, device: torch
     return torch.optim.AdamW(groups, betas=betas, eps=settings.epsilon, fused=True, capturable=on_gpu)
 
 
-def rate_factor(step: int, total: int, settings: TrainingSettings) -> float:
-    """The share of its full rate that step number ``step`` (from 0) of ``total`` is made with.
+def rate_factor(step: int, total: int, settings: TrainingSettings, epoch: int = 0) -> float:
+    """The factor on the learning rate at step ``step`` (from 0) of ``total``, in this epoch (from 0).
 
-    ``warmup`` below 1 is a share of all steps, else a number of steps.
+    ``warmup`` below 1 is a share of all steps, else a number of steps. ``linear`` and ``cosine`` fall to 0 at the end.
+    ``halving`` keeps the full rate for ``full_epochs`` epochs; every later epoch has half the rate of the epoch before.
     """
     warm = settings.warmup * total if settings.warmup < 1 else settings.warmup
     if step < warm:
         return (step + 1) / (warm + 1)
     if settings.schedule == "constant":
         return 1.0
+    if settings.schedule == "halving":
+        return 0.5 ** max(0, epoch - settings.full_epochs + 1)
     left = max(0.0, (total - step) / max(1.0, total - warm))
     return left if settings.schedule == "linear" else 0.5 * (1 - math.cos(math.pi * left))
 
 
 def set_rates(optimiser: torch.optim.Optimizer, factor: float) -> None:
-    """Let every group make its next step with this share of its full rate."""
+    """Multiply the full learning rate of every group by this factor, for the next step."""
     for group in optimiser.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(group["base"] * factor)

@@ -1,4 +1,4 @@
-"""One optimiser step: gathering the batch, forward, backward, averaging, clipping, update. Nothing here waits for the device."""
+"""One optimiser step: batch, forward and backward pass, averaging, clipping, update. Nothing here waits for the device."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import torch
 from torch import Tensor, nn
 
 from polytag.nn.training.batch import Batch, Documents
-from polytag.nn.training.devices import autocast
+from polytag.nn.training.devices import autocast, quick_products
 from polytag.nn.training.processes import Processes
 
 Loss = Callable[[nn.Module, Batch], Tensor]
 
 
 class Rows(NamedTuple):
-    """A batch to gather: documents (on the device), padded length, windows, and the weight of its mean loss in the step."""
+    """The rows of a batch on the device, its padded length and windows, the weight of its loss, its maximum number of labels."""
 
     rows: Tensor
     length: int
     windows: int
     weight: float
+    most_labels: int = 0
 
 
 class EagerStep:
-    """The step as plain torch calls, one after the other."""
+    """The step as a sequence of torch calls."""
 
     def __init__(
         self,
@@ -38,18 +39,22 @@ class EagerStep:
         clip: float = 0.0,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Take everything that stays the same from step to step; ``dtype`` is that of the matrix products."""
+        """Set what all steps share; ``dtype`` is the type of the matrix products."""
         self.network, self.loss, self.data, self.optimiser, self.processes = network, loss, data, optimiser, processes
         self.clip, self.dtype = clip, dtype
         self.parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
         self.scaler = torch.amp.GradScaler(processes.device.type, enabled=dtype is torch.float16)
 
     def __call__(self, parts: Sequence[Rows]) -> Tensor:
-        """Make the step; the loss, weighted over the parts and the processes, stays on the device."""
+        """Make the step; the loss, a weighted sum over parts and processes, stays on the device."""
+        with quick_products(self.processes.device, self.dtype):
+            return self._make(parts)
+
+    def _make(self, parts: Sequence[Rows]) -> Tensor:
         self.optimiser.zero_grad(set_to_none=True)
         total = torch.zeros((), device=self.processes.device)
-        for rows, length, windows, weight in parts:
-            batch = self.data.batch(rows, length, windows)
+        for rows, length, windows, weight, most_labels in parts:
+            batch = self.data.batch(rows, length, windows, most_labels)
             with autocast(self.processes.device, self.dtype):
                 loss = self.loss(self.network, batch) * weight
             self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
@@ -65,7 +70,7 @@ class EagerStep:
     def _average(self, total: Tensor) -> None:
         if self.processes.count == 1:
             return
-        for parameter in self.parameters:  # all processes must exchange the same things, touched or not
+        for parameter in self.parameters:  # all processes must exchange the same tensors
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         self.processes.average([total, *(parameter.grad for parameter in self.parameters if parameter.grad is not None)])
