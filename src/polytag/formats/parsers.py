@@ -220,7 +220,7 @@ def parquet_records(stream: io.BufferedReader, columns: Columns) -> Records:
 def line_documents(stream: Iterable[bytes], parse: Callable[[str, int], Document], keep_blank: bool) -> Parsed:
     """One document per line, parsed by ``parse``."""
     for number, line in enumerate(stream, start=1):
-        if not keep_blank and line.isspace():
+        if not keep_blank and line.isspace() and b"\t" not in line:  # tabs separate columns, which may all be empty
             continue
         try:
             yield number, parse(_decode(line, number).rstrip("\r\n"), number)

@@ -11,14 +11,14 @@ from polytag.decision.calibration import PLATT, Platt
 from polytag.decision.decision import DECISION
 from polytag.errors import ArtefactError, ConfigError, DataError
 from polytag.labels import LabelSet
-from polytag.models.model import MODELS, Model, model_class
+from polytag.models.model import Model, model_class
 from polytag.storage.artefact import artefact_folder, read_artefact
 from polytag.storage.schema import Anything, Array, Number, Optional, Schema, Switch, Table, Text, check
 from polytag.storage.state_json import State
 
 SAVED = Table(
     {
-        "model": Text(tuple(MODELS)),
+        "model": Text(),
         "options": Anything(),
         "recipe": Table({"calibrate": Switch(), "min_labels": Optional(Number(0, 2**31 - 1)), "closed": Switch()}),
         "reading": Anything(),
