@@ -12,7 +12,6 @@ import ast
 import hashlib
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -23,7 +22,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
@@ -244,10 +243,14 @@ class Bench:
         finally:
             path.write_bytes(source)
             self.copies.put(copy)
-        before, after = mutant.shown(source)
         status = {"passed": "survived", "failed": "killed", "timed out": "timed out"}[outcome.end]
-        found = {"file": mutant.path, "line": mutant.line, "kind": mutant.kind, "before": before, "after": after}
-        return {**found, "status": status, "by": " ".join(outcome.failed), "tests": files, "seconds": round(outcome.seconds, 1)}
+        return {
+            **mutant.described(source),
+            "status": status,
+            "by": " ".join(outcome.failed),
+            "tests": files,
+            "seconds": round(outcome.seconds, 1),
+        }
 
 
 # -- which mutants -----------------------------------------------------------------------------------------------------
@@ -296,10 +299,14 @@ def pool_of(arguments: argparse.Namespace, folder: Path) -> list[Mutant]:
         for mutant in mutants(name, (folder / name).read_bytes())
         if only is None or mutant.line in only
     ]
-    if arguments.sample and arguments.sample < len(pool):
-        chosen = random.Random(arguments.seed).sample(range(len(pool)), arguments.sample)
-        pool = [pool[number] for number in sorted(chosen)]
+    if arguments.sample:  # by checksum: where nothing changed, the same ones are drawn again
+        pool = sorted(pool, key=lambda mutant: _drawn(arguments.seed, mutant, folder))[: arguments.sample]
     return pool
+
+
+def _drawn(seed: int, mutant: Mutant, folder: Path) -> str:
+    told = (seed, mutant.path, mutant.kind, *mutant.shown((folder / mutant.path).read_bytes()))
+    return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
 def with_arguments(results: list[dict[str, Any]]) -> None:
@@ -325,6 +332,7 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=90, help="seconds for the nearest tests of a mutant")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "polytag-mutants", help="folder of the copies")
     parser.add_argument("--out", type=Path, help="write the results here, as JSON")
+    parser.add_argument("--resume", action="store_true", help="do not repeat what --out has as killed")
     parser.add_argument("--list", action="store_true", help="list the mutants and try none")
     arguments = parser.parse_args()
     bench = Bench(arguments.work, arguments.jobs, arguments.timeout)
@@ -335,22 +343,39 @@ def main() -> None:
             print(f"{mutant.path}:{mutant.line}: {mutant.kind}\n  - {before}\n  + {after}")
         return
     results: list[dict[str, Any]] = []
+    if arguments.resume and arguments.out and arguments.out.exists():
+        results = json.loads(arguments.out.read_text(encoding="utf-8"))["results"]
+        done = {_mark(result) for result in results if result["status"] in ("killed", "timed out")}
+        results = [result for result in results if _mark(result) in done]
+        pool = [mutant for mutant in pool if _mark(mutant.described((bench.folder / mutant.path).read_bytes())) not in done]
     with ThreadPoolExecutor(arguments.jobs) as threads:
-        for number, result in enumerate(threads.map(bench.tried, pool), 1):
-            results.append(result)
+        for future in as_completed([threads.submit(bench.tried, mutant) for mutant in pool]):
+            results.append(result := future.result())
             place = f"{result['file']}:{result['line']}"
-            print(f"{number}/{len(pool)} {result['status']:9} {place} {result['kind']} {result['by']}", flush=True)
-    with_arguments(results)
-    counts = {status: sum(r["status"] == status for r in results) for status in ("killed", "timed out", "survived", "equivalent")}
+            print(f"{len(results)} {result['status']:9} {place} {result['kind']} {result['by']}", flush=True)
+            write(results, arguments.out)
+    counts = write(results, arguments.out)
     for result in results:
         if result["status"] in ("survived", "equivalent"):
             print(f"\n{result['file']}:{result['line']} {result['status']}: {result.get('argument', '')}")
             print(f"  - {result['before']}\n  + {result['after']}")
     print("\n" + ", ".join(f"{count} {status}" for status, count in counts.items()))
-    if arguments.out:
+
+
+def _mark(result: dict[str, Any]) -> tuple[str, ...]:
+    return result["file"], result["before"], result["after"]
+
+
+def write(results: list[dict[str, Any]], out: Path | None) -> dict[str, int]:
+    """Sort and count the results, and write them to a file if there is one."""
+    results.sort(key=lambda result: (result["file"], result["line"], result["after"]))
+    with_arguments(results)
+    counts = {status: sum(r["status"] == status for r in results) for status in ("killed", "timed out", "survived", "equivalent")}
+    if out:
         record = {"command": " ".join(["python", *sys.argv]), "mutants": len(results), **counts, "results": results}
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return counts
 
 
 if __name__ == "__main__":

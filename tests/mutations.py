@@ -6,7 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _COMPARED = {
     b"<": b"<=", b"<=": b"<", b">": b">=", b">=": b">", b"==": b"!=", b"!=": b"==",
@@ -39,6 +39,11 @@ class Mutant(NamedTuple):
         changed = source[first : self.start] + self.text + source[self.stop : last]
         before, after = (" ".join(part.decode("utf-8", "replace").split()) for part in (source[first:last], changed))
         return before, after
+
+    def described(self, source: bytes) -> dict[str, Any]:
+        """Where it is and what it changes."""
+        before, after = self.shown(source)
+        return {"file": self.path, "line": self.line, "kind": self.kind, "before": before, "after": after}
 
 
 def mutants(path: str, source: bytes) -> list[Mutant]:

@@ -74,15 +74,18 @@ JSON_LINES = [
     "{", "}", "[", "]", '"text"', "1", "null", "true", "NaN", "-Infinity", "[1, 2]", "[[]]", "text: a", "<html></html>", "'text'",
     '{"text": "a"', '{"text": "a",', '{"text": "a", "labels": [', '{"text": "a", "labels": ["x"}', '{"text": "a" "labels": []}',
     '{"text": "a", "labels": ["x"],}', "{'text': 'a', 'labels': []}", '{text: "a", labels: []}', '{"text": "a", "labels": []} x',
-    '{"text": "a\tb", "labels": []}', '{"text": "\\x", "labels": []}', '{"text": "\\u12", "labels": []}', "// comment", "# comment",
+    '{"text": "a\tb", "labels": []}', '{"text": "\\x", "labels": []}', '{"text": "\\u12", "labels": []}', "// comment",
+    "# comment",
     '{"text": "a"}', '{"labels": ["x"]}', "{}", '{"a": 1}', '{"text": ["a"], "labels": []}', '{"text": {"a": 1}, "labels": []}',
     '{"text": true, "labels": []}', '{"text": "a", "labels": {"x": 1}}', '{"text": "a", "labels": true}',
     '{"text": "a", "labels": 1.5}', '{"text": "a", "labels": [["x"]]}', '{"text": "a", "labels": [null]}',
     '{"text": "a", "labels": [{"name": "x"}]}', '{"text": "a", "labels": [true, false]}', '{"text": "a", "labels": [1.5]}',
     '{"text": "a", "labels": [NaN]}', '{"id": ["7"], "text": "a", "labels": []}', '{"id": {}, "text": "a", "labels": []}',
     '{"group": [], "text": "a", "labels": []}', '{"id": false, "text": "a", "labels": []}', DEEP, DEEP + "]" * 100_000,
-    '{"a":' * 100_000, f'{{"text": "a", "labels": {DEEP}}}', f'{{"text": {DIGITS}, "labels": []}}', f'{{"text": "a", "labels": [{DIGITS}]}}',
-    f'{{"id": -{DIGITS}, "text": "a", "labels": []}}', '{"text": "a", "labels": [1e400]}', "\x00", "\x00" * 100, '{"text": "\x00", "labels": []}',
+    '{"a":' * 100_000, f'{{"text": "a", "labels": {DEEP}}}', f'{{"text": {DIGITS}, "labels": []}}',
+    f'{{"text": "a", "labels": [{DIGITS}]}}',
+    f'{{"id": -{DIGITS}, "text": "a", "labels": []}}', '{"text": "a", "labels": [1e400]}', "\x00", "\x00" * 100,
+    '{"text": "\x00", "labels": []}',
 ]  # fmt: skip
 JSONL = [
     *text_cases("x.jsonl", [GOOD_LINE + line + "\n" for line in JSON_LINES]),
@@ -101,8 +104,10 @@ TABLES = [
     "", "\n", " \n", "\ufeff", "text,labels\n", "text\n", "labels\n", "a,b\n1,2\n", "text,kind\n1,2\n", "words,labels\n1,2\n",
     "text,text,labels\n1,2,3\n", "text,labels,labels\n1,2,3\n", ",,\n1,2,3\n", '"text,labels\n1,2\n', 'text,"labels\n1,2\n',
     "text,labels\na\n", "text,labels\na,x,y\n", "text,labels\na,x\nb\n", "text,labels\na,x\nb,y,z\n", 'text,labels\n"a,x\nb,y\n',
-    'text,labels\n"a"b,x\n', 'text,labels\na,"x\n', "text,labels\n" + '"' * 999 + "\n", "text;labels\na;x;y\n", "text\tlabels\na\n",
-    "text|labels\na|x|y\n", "text,labels\n,\n,,\n", "\x00", "\x00\x00,\x00\n", "text\x00,labels\x00\na,x\n", "{}", "<table></table>",
+    'text,labels\n"a"b,x\n', 'text,labels\na,"x\n', "text,labels\n" + '"' * 999 + "\n", "text;labels\na;x;y\n",
+    "text\tlabels\na\n",
+    "text|labels\na|x|y\n", "text,labels\n,\n,,\n", "\x00", "\x00\x00,\x00\n", "text\x00,labels\x00\na,x\n", "{}",
+    "<table></table>",
     ",".join("abcdefghij") + "\n" + ",".join("0123456789") + "\n", "text,labels\r\na\r\n", "," * 10_000, '"' * 10_001,
 ]  # fmt: skip
 CSV = [
@@ -127,7 +132,8 @@ LINES = [
 ]
 
 ROWS = [
-    "", "\n", "words\n", "3,17 words\n", "3,17 5:\n", "3,17 :1\n", "3,17 5:x\n", "3,17 5:0.25,9:1\n", "3, 5:1\n", ",3 5:1\n", "3;4 5:1\n",
+    "", "\n", "words\n", "3,17 words\n", "3,17 5:\n", "3,17 :1\n", "3,17 5:x\n", "3,17 5:0.25,9:1\n", "3, 5:1\n", ",3 5:1\n",
+    "3;4 5:1\n",
     "3 5:1 6\n", "3 5:1:2\n", "3 5:nan\n", "3 5:inf\n", "3 -5:1\n", "-3 5:1\n", "3.5 5:1\n", "3 5.5:1\n", "3 5:1e\n", "3 5:--1\n",
     "2 10 18\n3 5:1\n", "1 10 18\n3 5:1\n4 5:1\n", "1 5 18\n3 5:1\n", "1 10 3\n3 5:1\n", "0 0 0\n3 5:1\n", "3 9 9\n\n\n",
     f"3 {10**20}:1\n", f"3 {2**63}:1\n", f"{10**20} 5:1\n", f"3 {DIGITS}:1\n", f"{DIGITS} 5:1\n", "3 5:1e400\n", "3 5:1e39\n",
@@ -183,7 +189,7 @@ PARQUET = [
 ]  # fmt: skip
 
 DOCUMENTS = "".join(f'{{"text": "some text {i * 7919}", "labels": ["label{i % 7}"]}}\n' for i in range(400)).encode()
-COMPRESSED = {".gz": gzip.compress(DOCUMENTS), ".xz": lzma.compress(DOCUMENTS), ".zst": zstandard.compress(DOCUMENTS)}
+COMPRESSED = {".gz": gzip.compress(DOCUMENTS, mtime=0), ".xz": lzma.compress(DOCUMENTS), ".zst": zstandard.compress(DOCUMENTS)}
 COMPRESSION = [
     *(
         Case(f"x.jsonl{ending}", raw)
@@ -218,13 +224,16 @@ def test_documents_are_refused_with_one_line(tmp_path: Path, case: Case) -> None
 # -- label files -------------------------------------------------------------------------------------------------------
 
 LABEL_LINES = [
-    "{", "[1]", "1", "null", '"name"', "{}", '{"title": "a"}', '{"name": null}', '{"name": ""}', '{"name": "  "}', '{"name": ["a"]}',
+    "{", "[1]", "1", "null", '"name"', "{}", '{"title": "a"}', '{"name": null}', '{"name": ""}', '{"name": "  "}',
+    '{"name": ["a"]}',
     '{"name": {"a": 1}}', '{"name": true}', '{"name": 1.5}', '{"name": "a"}\n{"name": "a"}', '{"name": "a", "parent": "b"}',
-    '{"name": "a", "parent": ["b"]}', '{"name": "a", "parent": 7}', '{"name": "a"} x', DEEP, f'{{"name": {DIGITS}}}', '{"x":' * 100_000,
+    '{"name": "a", "parent": ["b"]}', '{"name": "a", "parent": 7}', '{"name": "a"} x', DEEP, f'{{"name": {DIGITS}}}',
+    '{"x":' * 100_000,
     '{"name": "a", "parent": ' + DEEP, "name", '{"uid": "x"}', '{"name": "a"}\n{"title": "b"}', "\x00", '{"name": NaN}',
 ]  # fmt: skip
 LABEL_TABLES = [
-    "", "\n", "title\na\n", "name,name\na,b\n", "name,parent\na,b\n", "name\n\na,b\n", "name,id\na\n", "name,id\na,1,2\n", 'name\n"a\n',
+    "", "\n", "title\na\n", "name,name\na,b\n", "name,parent\na,b\n", "name\n\na,b\n", "name,id\na\n", "name,id\na,1,2\n",
+    'name\n"a\n',
     "name\na\na\n", "name,description\n,x\n", "name,description\n  ,x\n", "Name\na\n", "name\n", "\x00\n", '"name\n',
 ]  # fmt: skip
 LABEL_CASES = [
@@ -247,23 +256,33 @@ def test_label_files_are_refused_with_one_line(tmp_path: Path, case: Case) -> No
 # -- recipes -----------------------------------------------------------------------------------------------------------
 
 TOML = [
-    "model", "model =", 'model = "br', "model = br", "= 1", "[options", "[options]\nc", "a = 1\na = 2", "[data]\n[data]", "\x00", "{}",
-    "model = 1", "model = []", "model = {}", 'model = "none such"', 'model = "br "', "seed = -1", "seed = 1.5", 'seed = "1"', "seed = true",
+    "model", "model =", 'model = "br', "model = br", "= 1", "[options", "[options]\nc", "a = 1\na = 2", "[data]\n[data]",
+    "\x00", "{}",
+    "model = 1", "model = []", "model = {}", 'model = "none such"', 'model = "br "', "seed = -1", "seed = 1.5", 'seed = "1"',
+    "seed = true",
     f"seed = {10**30}", f"seed = {10**400}", f"seed = {DIGITS}", "seed = inf", "seed = []", 'optimise = "f1"', "optimise = 1",
-    'calibrate = "yes"', "calibrate = 1", "closed = 0", "min_labels = -1", "min_labels = 0.5", f"min_labels = {10**30}", "sed = 1",
+    'calibrate = "yes"', "calibrate = 1", "closed = 0", "min_labels = -1", "min_labels = 0.5", f"min_labels = {10**30}",
+    "sed = 1",
     "c = 1.0", "options = 1", "options = []", 'options = "c=1"', "[options]\nd = 1", "[options]\nc = inf", "[options]\nc = nan",
     '[options]\nc = "one"', "[options]\nc = -1", "[options]\nc = [[1]]", "[options]\nc = {a = 1}", "[options]\nc = 1979-05-27",
     "[options]\nngrams = 9", f"[options]\nngrams = {10**30}", f"[options]\nmax_features = {10**30}", "[options]\nngrams = true",
-    "[options]\nfolds = 1", f"[options]\nfolds = {10**400}", "[options]\nbalance = 2", '[options]\npreprocess = "all"', "[options]\nseed = 7",
-    f'model = "cnn"\n[options]\nfilters = {10**30}', f'model = "bert"\n[options]\nepochs = {10**400}', "data = 1", "data = []", "data = 'a'",
-    "[data]\ntrain = 1", "[data]\ntrain = []", "[data]\ntrain = true", "[data]\ntrain = 1979-05-27", "[data]\nvalid = {}", "[data]\nlabels = 0.5",
+    "[options]\nfolds = 1", f"[options]\nfolds = {10**400}", "[options]\nbalance = 2", '[options]\npreprocess = "all"',
+    "[options]\nseed = 7",
+    f'model = "cnn"\n[options]\nfilters = {10**30}', f'model = "bert"\n[options]\nepochs = {10**400}', "data = 1", "data = []",
+    "data = 'a'",
+    "[data]\ntrain = 1", "[data]\ntrain = []", "[data]\ntrain = true", "[data]\ntrain = 1979-05-27", "[data]\nvalid = {}",
+    "[data]\nlabels = 0.5",
     "[data]\nfrom = 1", "[data]\nfingerprint = 1", "[data]\ntrian = 'a'", "[data]\nreading = 1", "[data]\nreading = []",
     "[data.reading]\ntext = 1", "[data.reading]\ntext = [1]", "[data.reading]\ntext = [['a']]", "[data.reading]\nlabels = 1",
-    "[data.reading]\nformat = 1", "[data.reading]\nseparator = []", "[data.reading]\non_bad = true", "[data.reading]\ntxt = 'a'", "tune = 1",
-    "[tune]\ntrials = 0", "[tune]\ntrials = 1.5", f"[tune]\ntrials = {10**30}", "[tune]\nx = 1", "[tune]\nranges = 1", "[tune.ranges]\nc = 1",
+    "[data.reading]\nformat = 1", "[data.reading]\nseparator = []", "[data.reading]\non_bad = true",
+    "[data.reading]\ntxt = 'a'", "tune = 1",
+    "[tune]\ntrials = 0", "[tune]\ntrials = 1.5", f"[tune]\ntrials = {10**30}", "[tune]\nx = 1", "[tune]\nranges = 1",
+    "[tune.ranges]\nc = 1",
     "[tune.ranges]\nc = []", "[tune.ranges]\nc = [1]", "[tune.ranges]\nc = {low = 1}", "[tune.ranges]\nc = {low = 2, high = 1}",
-    "[tune.ranges]\nc = {low = 1, high = inf}", f"[tune.ranges]\nngrams = {{low = 1, high = {10**30}}}", "[tune.ranges]\nd = [1, 2]",
-    "[tune.ranges]\nc = {low = 0.1, high = 1, log = 1}", "[tune.ranges]\nc = {low = [], high = 1}", "[tune.ranges]\nc = ['a', 'b']",
+    "[tune.ranges]\nc = {low = 1, high = inf}", f"[tune.ranges]\nngrams = {{low = 1, high = {10**30}}}",
+    "[tune.ranges]\nd = [1, 2]",
+    "[tune.ranges]\nc = {low = 0.1, high = 1, log = 1}", "[tune.ranges]\nc = {low = [], high = 1}",
+    "[tune.ranges]\nc = ['a', 'b']",
     "x = " + DEEP, "x = " + "{a = " * 5_000, f"x = {DIGITS}", "x = " + "[" * 500 + "]" * 500, "a.b.c = 1",
 ]  # fmt: skip
 RECIPES = [
@@ -350,7 +369,9 @@ def test_links_and_permissions_of_an_output_stay(tmp_path: Path) -> None:
 # -- sources of corpora ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("raw", [b"", b"no archive", gzip.compress(b"no archive"), *GARBAGE, *damaged(COMPRESSED[".gz"], 2)])
+@pytest.mark.parametrize(
+    "raw", [b"", b"no archive", gzip.compress(b"no archive", mtime=0), *GARBAGE, *damaged(COMPRESSED[".gz"], 2)]
+)
 def test_packages_of_corpora_are_refused_with_one_line(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "package.tgz"
     path.write_bytes(raw)

@@ -16,8 +16,6 @@ import pytest
 
 from conftest import FAST, Command, execute
 from polytag.classifier import Classifier
-from polytag.errors import ArtefactError
-from polytag.run import read_log
 from polytag.storage.artefact import MANIFEST
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
@@ -288,25 +286,6 @@ def test_a_killed_training_leaves_the_model_as_it_was(files: Path, copy: Path, d
     now = snapshot(copy / "model")
     assert {name: now.get(name) for name in before} == before
     assert Classifier.load(copy).predict(["trawler cod net"]) == [["fishing"]]
-
-
-def test_checkpoints_stay_until_the_model_is_saved(
-    polytag: Command, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A save that fails, as on a full disk, loses no finished stage: a resumed training repeats none of them."""
-
-    def full(classifier: Classifier, folder: Path) -> None:
-        raise ArtefactError(f"{folder}: cannot save here (No space left on device)")
-
-    asked = ("train", files / "train.jsonl", "--out", tmp_path / "r", "--set", "ngrams=1")
-    with monkeypatch.context() as patch:
-        patch.setattr(Classifier, "save", full)
-        assert "No space left" in polytag(*asked).complaint
-    assert polytag(*asked, "--resume").code == 0
-    stages = [(event["name"], event["resumed"]) for event in read_log(tmp_path / "r") if event["event"] == "stage"]
-    made = [name for name, resumed in stages if not resumed]
-    assert len(made) >= 3 and [name for name, resumed in stages if resumed] == made
-    assert not (tmp_path / "r" / "stages").exists() and (tmp_path / "r" / "model").exists()
 
 
 def test_training_again_replaces_the_model(polytag: Command, copy: Path, files: Path) -> None:

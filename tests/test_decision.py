@@ -335,6 +335,12 @@ def test_cross_fitted_values_come_from_thresholds_of_other_documents() -> None:
     assert report["cross_fitted"] == pytest.approx(dict.fromkeys(report["cross_fitted"], 0.5))
 
 
+@pytest.mark.parametrize("rule", ["threshold", "top_k", "decoded"])
+def test_a_rule_without_others_is_not_compared(rule: str) -> None:
+    scores, truth = with_decoded(*random_scores(60, 6, 9, "probability"))
+    assert Decision(rule).fit(scores, truth, LABELS).report["cross_fitted"] == {}
+
+
 def test_of_rules_that_are_as_good_the_one_that_is_best_for_rare_labels_is_taken() -> None:
     tried = {"threshold": (0.900, 0.50), "per_label:20": (0.899, 0.55), "per_label:5": (0.897, 0.60)}
     assert Decision()._preferred(list(tried), tried) == "per_label:20"

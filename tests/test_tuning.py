@@ -81,7 +81,7 @@ def test_ranges_are_read_in_the_types_of_the_options(tmp_path: Path) -> None:
         ("[tune.ranges]\nc = {low = 3, hi = 4}", "'c' has no key 'hi'; did you mean 'high'"),
         ("[tune.ranges]\nc = {low = 3}", "'c' has no 'high'; give it"),
         ("[tune.ranges]\nc = {low = 3, high = 2}", "'low' is 3 and 'high' 2; 'low' must be the smaller one"),
-        ("[tune.ranges]\nc = {low = 1, high = inf}", "'high' is inf, but only numbers have a range"),
+        ("[tune.ranges]\nc = {low = 1, high = inf}", "'high' is inf, but it must be a list, each a number"),
         ("[tune.ranges]\nc = {low = 1, high = 2, log = 1}", "'log' is 1, but it must be true or false"),
         ("[tune.ranges]\nbalance = {low = 0, high = 1, log = true}", "'low' is 0, but with log = true it must be above 0"),
         ("[tune.ranges]\nbalance = {low = 0, high = 2}", "'high' is 2, but it must be a number, at least 0, at most 1"),
