@@ -57,14 +57,16 @@ def _range(name: str, value: Any, check: Check) -> Range:
     if isinstance(value, Mapping):
         return _between(name, value, check, where)
     if not isinstance(value, list | tuple):
-        raise ConfigError(f"{where} is {brief(value)}, but it must be a table such as {{low = 1, high = 10}} or a list of values")
+        wanted = "a table such as {low = 1, high = 10}, or a list of values"
+        raise ConfigError(f"{where} is {brief(value)}, but it must be {wanted}")
     value = [list(item) if isinstance(item, tuple) else item for item in value]  # as in TOML and JSON
     for number, item in enumerate(value):
         check(item, where)
         if item in value[:number]:
             raise ConfigError(f"{where} has {brief(item)} twice; name every value once")
     if len(value) < 2:
-        raise ConfigError(f"{where} is {brief(value)}: nothing to choose from; name two values or more or set it under [options]")
+        advice = "name two values or more, or set it under [options]"
+        raise ConfigError(f"{where} is {brief(value)}: nothing to choose from; {advice}")
     return Range(name, choices=tuple(value))
 
 

@@ -174,7 +174,7 @@ class Transformer(Encoder):
         whole = AutoModel.from_config(made, attn_implementation=_attention(made), trust_remote_code=False, dtype=torch.float32)
         self.model = encoder_of(whole)
         if getattr(self.model, "pooler", None) is not None:
-            self.model.pooler = _NoPooler()  # not None, as some families call it unasked
+            self.model.pooler = nn.Identity()  # not None, as some families call it in any case
         self.hidden = int(made.hidden_size)
         most = int(getattr(made, "max_position_embeddings", 0) or 0)
         self.first_position = self._first_position()
@@ -224,13 +224,6 @@ class Transformer(Encoder):
         table = self.model.get_input_embeddings()
         assert isinstance(table, nn.Embedding)
         return table
-
-
-class _NoPooler(nn.Module):
-    """Pools nothing."""
-
-    def forward(self, states: Tensor) -> None:
-        """Return nothing."""
 
 
 def encoder_of(model: Any) -> Any:
