@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from polytag.decision.calibration import PLATT, Platt
 from polytag.labels import LabelSet
 from polytag.models.mixture.weights import aligned, candidates_of, columns_of, mix, on_valid, with_entries
-from polytag.models.model import MODELS, Encoded, HeldOut, Model, State, model_class, model_name
+from polytag.models.model import Encoded, HeldOut, Model, State, model_class, model_name
 from polytag.scores import Scores
 from polytag.storage.schema import Anything, Items, Named, Optional, Table, Text
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PART = Table(
     {
         "name": Text(),
-        "model": Text(tuple(MODELS)),
+        "model": Text(),
         "options": Anything(),
         "labels": Optional(Items(Named(Text()))),
         "state": Anything(),
