@@ -202,7 +202,7 @@ def test_an_encoder_over_words_is_refused_by_a_tree() -> None:
 def test_a_mean_of_another_size_is_refused(folder: Path) -> None:
     model = XLinear.build({"document_encoder": str(folder), "refit": False})
     model.fit(TRAIN, TEST, Run())
-    with pytest.raises(ValueError, match="different sizes"):
+    with pytest.raises(ValueError, match="another number of features"):
         XLinear.from_state(model.options(), model.labels, {**model.state(), "centre": np.zeros(3, np.float32)})
 
 

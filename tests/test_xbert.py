@@ -345,7 +345,7 @@ def test_it_cannot_go_on(fitted: Classifier) -> None:
 
 def test_a_state_that_does_not_fit_together_is_refused(fitted: Classifier) -> None:
     state = fitted.model.state()
-    with pytest.raises(ValueError, match="a different number of labels"):
+    with pytest.raises(ValueError, match="is not of the size labels"):
         XBert.from_state(fitted.model.options(), LabelSet(["a", "b"]), state)
     with pytest.raises(ValueError, match="do not fit"):
         wrong = {**state["chunks"], "rows": state["chunks"]["rows"] + 100_000}
