@@ -418,6 +418,7 @@ def spoil_state(classifier: Classifier) -> None:
 
 def spoil_labels(classifier: Classifier) -> None:
     names: Any = tuple(range(len(classifier.labels)))
+    classifier.labels = LabelSet(classifier.labels.names)  # the corpus has the one it was trained with
     classifier.labels.names = names
 
 
