@@ -3,9 +3,9 @@
     python benchmarks/bootstrap.py FOLDER aapd-bert aapd-laco aapd-laco-plcp [--part test] [--draws 10000] [--out FILE]
 
 The first name is the baseline of the others; all seeds of a name are read. Documents are resampled with replacement, the same
-ones for both models and all seeds. The difference of micro-F1 and macro-F1 (over the labels that occur in all documents of the
-part) is the mean over the seeds. The interval holds the middle 95 % of the differences. It shows the variance over documents; the
-differences of the single seeds, which are reported too, show the variance over seeds.
+ones for both models and all seeds, by ``polytag.metrics.paired_bootstrap``. The difference of micro-F1 and macro-F1 is the mean
+over the seeds. The interval holds the middle 95 % of the differences. It shows the variance over documents; the differences of
+the single seeds, which are reported too, show the variance over seeds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array
+
+from polytag.metrics.bootstrap import paired_bootstrap
+from polytag.metrics.of_sets import macro_f1, micro_f1
 
 Sets = tuple[csr_array, csr_array]  # what was decided, what is true
 
@@ -44,46 +46,18 @@ def kept(path: Path, part: str) -> Sets:
     return decided, truth
 
 
-def counts(sets: Sets) -> csr_array:
-    """Per document: hits of every label, then its sets decided and true added up (documents, 2 x labels)."""
-    decided, truth = sets
-    return csr_array(hstack([decided.multiply(truth), decided + truth]))
-
-
-def f1s(weights: NDArray[Any], found: csr_array, occurs: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Micro-F1 and macro-F1 (draws, 2) where every document counts as often as a draw says (draws, documents)."""
-    totals = np.asarray((found.T @ weights.T).T, dtype=np.float64)  # (draws, 2 x labels)
-    hits, sums = np.hsplit(totals, 2)
-    each = np.divide(2 * hits, sums, out=np.zeros_like(hits), where=sums > 0)
-    micro = 2 * hits.sum(axis=1) / np.maximum(sums.sum(axis=1), 1)
-    return np.stack([micro, each[:, occurs].mean(axis=1)], axis=1)
-
-
 def compare(base: list[Sets], other: list[Sets], draws: int = 10_000, seed: int = 0) -> dict[str, Any]:
     """The other model's micro-F1 and macro-F1 minus the first one's: on all documents, by seed, and over drawn documents."""
     truth = base[0][1]
     if any(abs(one[1] - truth).nnz for one in (*base, *other)):
         raise SystemExit("these sets are not of the same documents; compare runs on one corpus")
-    documents = truth.shape[0]
-    occurs = np.bincount(truth.indices, minlength=truth.shape[1]) > 0
-    rows = [[counts(one) for one in sets] for sets in (base, other)]
-    whole = [np.concatenate([f1s(np.ones((1, documents)), row, occurs) for row in model]) for model in rows]  # (seeds, 2)
-    rng, parts = np.random.default_rng(seed), []
-    for start in range(0, draws, 500):
-        drawn = rng.multinomial(documents, np.full(documents, 1 / documents), size=min(500, draws - start)).astype(np.float32)
-        first, second = (np.mean([f1s(drawn, row, occurs) for row in model], axis=0) for model in rows)
-        parts.append(second - first)
-    return {
-        name: _described(np.concatenate(parts)[:, at], whole[0][:, at], whole[1][:, at])
-        for at, name in enumerate(("micro_f1", "macro_f1"))
-    }
-
-
-def _described(differences: NDArray[Any], base: NDArray[Any], other: NDArray[Any]) -> dict[str, Any]:
-    low, high = np.quantile(differences, [0.025, 0.975])
-    found: dict[str, Any] = {"difference": float(other.mean() - base.mean()), "interval_95": [float(low), float(high)]}
-    found["share_of_draws_above_zero"] = float((differences > 0).mean())
-    found["base_by_seed"], found["other_by_seed"] = base.tolist(), other.tolist()
+    first, second = ([decided for decided, _ in sets] for sets in (base, other))
+    found: dict[str, Any] = {}
+    for name, metric in (("micro_f1", micro_f1), ("macro_f1", macro_f1)):
+        result = paired_bootstrap(truth, second, first, name, draws, seed)
+        found[name] = {"difference": result.difference, "interval_95": [result.low, result.high], "p": result.p}
+        found[name] |= {"base_by_seed": [metric(truth, sets) for sets in first]}
+        found[name] |= {"other_by_seed": [metric(truth, sets) for sets in second]}
     return found
 
 

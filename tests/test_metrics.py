@@ -17,6 +17,7 @@ from sklearn import metrics as sk
 import polytag.metrics.of_rankings as ranking
 from polytag.errors import ConfigError, DataError
 from polytag.labels import indicator
+from polytag.metrics.bootstrap import paired_bootstrap
 from polytag.metrics.of_sets import (
     GROUPS,
     calibration_error,
@@ -24,7 +25,6 @@ from polytag.metrics.of_sets import (
     frequency_groups,
     macro_f1,
     micro_f1,
-    paired_bootstrap,
     propensities,
     subset_accuracy,
 )

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.errors import ConfigError, DataError
+from polytag.errors import ConfigError
 from polytag.linear.class_weights import propensities
 from polytag.metrics.of_rankings import calibration_error, ranking_metrics, ratio, require_same_shape
 from polytag.scores import Scores
 
 __all__ = [
-    "Difference",
     "calibration_error",
     "evaluate",
     "frequency_groups",
     "macro_f1",
     "micro_f1",
-    "paired_bootstrap",
     "propensities",
     "ranking_metrics",
     "set_metrics",
@@ -69,47 +67,47 @@ def evaluate(
 def micro_f1(truth: csr_array, predicted: csr_array) -> float:
     """F1 over all document-label pairs; 0 if nothing is true or predicted."""
     size = truth.nnz + predicted.nnz
-    return 2 * _common(truth, predicted).nnz / size if size else 0.0
+    return 2 * common(truth, predicted).nnz / size if size else 0.0
 
 
 def macro_f1(truth: csr_array, predicted: csr_array) -> float:
     """Mean F1 of the labels with true documents."""
-    counts = _per_label(truth, predicted)
-    return _mean(counts.f1[counts.true > 0])
+    counts = per_label(truth, predicted)
+    return mean(counts.f1[counts.true > 0])
 
 
 def subset_accuracy(truth: csr_array, predicted: csr_array) -> float:
     """The share of documents whose predicted set equals the true set."""
-    return _mean(_per_document(truth, predicted).exact)
+    return mean(per_document(truth, predicted).exact)
 
 
 def set_metrics(truth: csr_array, predicted: csr_array, train_counts: NDArray[Any] | None = None) -> dict[str, float]:
     """Micro, macro and samples averages, subset accuracy, Hamming loss, and macro-F1 by training frequency."""
-    labels, documents = _per_label(truth, predicted), _per_document(truth, predicted)
+    labels, documents = per_label(truth, predicted), per_document(truth, predicted)
     both = Counts(labels.hits.sum(keepdims=True), labels.predicted.sum(keepdims=True), labels.true.sum(keepdims=True))
     occurs = labels.true > 0
     wrong = both.predicted[0] + both.true[0] - 2 * both.hits[0]
     hamming = wrong / max(truth.shape[0] * truth.shape[1], 1)
-    result = both.averages("micro") | labels.only(occurs).averages("macro") | {"macro_f1_all": _mean(labels.f1)}
-    result |= documents.averages("samples") | {"subset_accuracy": _mean(documents.exact)}
+    result = both.averages("micro") | labels.only(occurs).averages("macro") | {"macro_f1_all": mean(labels.f1)}
+    result |= documents.averages("samples") | {"subset_accuracy": mean(documents.exact)}
     result |= {"hamming_loss": float(hamming), "hamming_accuracy": float(1 - hamming)}
     group = frequency_groups(labels.true if train_counts is None else train_counts)
     for number, name in enumerate(GROUPS):
         member = occurs & (group == number)
-        result |= {f"{name}_macro_f1": _mean(labels.f1[member]), f"{name}_labels": float(member.sum())}
+        result |= {f"{name}_macro_f1": mean(labels.f1[member]), f"{name}_labels": float(member.sum())}
     return result | {"predicted_labels_per_document": predicted.nnz / max(predicted.shape[0], 1)}
 
 
-def frequency_groups(counts: NDArray[Any]) -> NDArray[np.int8]:
+def frequency_groups(counts: NDArray[Any], shares: Sequence[float] = (HEAD_SHARE, MIDDLE_SHARE)) -> NDArray[np.int8]:
     """0 (head), 1 (middle) or 2 (tail) per label, by the share of assignments of the more frequent labels.
 
     Head: the more frequent labels have less than half of all assignments. Tail: they have nine tenths or more. Equally frequent
-    labels are in the same group, and a label without training documents is in the tail.
+    labels are in the same group, and a label without training documents is in the tail. Other ``shares`` give other groups.
     """
     frequency, which = np.unique(np.asarray(counts, dtype=np.float64), return_inverse=True)
     mass = frequency * np.bincount(which, minlength=len(frequency))
     before = (mass.sum() - np.cumsum(mass))[which]
-    bounds = np.array([HEAD_SHARE, MIDDLE_SHARE]) * mass.sum()
+    bounds = np.array(shares) * mass.sum()
     return np.asarray(np.searchsorted(bounds, before, side="right"), dtype=np.int8)
 
 
@@ -130,103 +128,34 @@ class Counts(NamedTuple):
         """1 where the predicted set equals the true set, else 0."""
         return np.asarray((self.hits == self.predicted) & (self.hits == self.true), dtype=np.float64)
 
-    def only(self, mask: NDArray[np.bool_]) -> Counts:
+    def only(self, mask: NDArray[np.bool_] | NDArray[np.int64]) -> Counts:
         """The counts of the selected labels or documents."""
         return Counts(self.hits[mask], self.predicted[mask], self.true[mask])
 
     def averages(self, name: str) -> dict[str, float]:
         """Mean precision, recall and F1; ``name`` is the prefix of the keys."""
-        precision, recall = _mean(ratio(self.hits, self.predicted)), _mean(ratio(self.hits, self.true))
-        return {f"{name}_precision": precision, f"{name}_recall": recall, f"{name}_f1": _mean(self.f1)}
+        precision, recall = mean(ratio(self.hits, self.predicted)), mean(ratio(self.hits, self.true))
+        return {f"{name}_precision": precision, f"{name}_recall": recall, f"{name}_f1": mean(self.f1)}
 
 
-def _common(truth: csr_array, predicted: csr_array) -> csr_array:
+def common(truth: csr_array, predicted: csr_array) -> csr_array:
     """The assignments that are both true and predicted; scipy merges the sorted rows in one linear pass."""
     require_same_shape(truth, predicted, "predicted")
     return csr_array(truth.multiply(predicted))
 
 
-def _per_label(truth: csr_array, predicted: csr_array) -> Counts:
-    parts = (_common(truth, predicted), predicted, truth)
+def per_label(truth: csr_array, predicted: csr_array) -> Counts:
+    """The counts of every label."""
+    parts = (common(truth, predicted), predicted, truth)
     return Counts(*(np.bincount(m.indices, minlength=truth.shape[1]).astype(np.float64) for m in parts))
 
 
-def _per_document(truth: csr_array, predicted: csr_array) -> Counts:
-    parts = (_common(truth, predicted), predicted, truth)
+def per_document(truth: csr_array, predicted: csr_array) -> Counts:
+    """The counts of every document."""
+    parts = (common(truth, predicted), predicted, truth)
     return Counts(*(np.diff(m.indptr).astype(np.float64) for m in parts))
 
 
-def _mean(values: Floats) -> float:
+def mean(values: Floats) -> float:
+    """The mean; 0 of nothing."""
     return float(values.mean()) if len(values) else 0.0
-
-
-# -- significance of the difference between two predictions -----------------------------------------------------------
-
-
-class Difference(NamedTuple):
-    """The difference between two predictions, its 95% confidence interval, and the two-sided p-value."""
-
-    difference: float
-    low: float
-    high: float
-    p: float
-
-
-Statistic: TypeAlias = Callable[[Floats], Floats]
-"""From the counts of drawn documents, (documents, rounds), to the metric of every round."""
-
-# Approximate number of entries of a resampling matrix.
-_BLOCK = 4_000_000
-
-
-def paired_bootstrap(
-    truth: csr_array, a: csr_array, b: csr_array, metric: str = "micro_f1", rounds: int = 1000, seed: int = 0
-) -> Difference:
-    """Estimate the significance of the difference a minus b of a metric by resampling documents."""
-    n = truth.shape[0]
-    if n == 0 or rounds < 1:
-        raise DataError("a bootstrap needs at least one document and one round")
-    first, second = _statistic(truth, a, metric), _statistic(truth, b, metric)
-    once = np.ones((n, 1))
-    observed = float((first(once) - second(once))[0])
-    generator, drawn = np.random.default_rng(seed), []
-    block = max(1, _BLOCK // n)
-    for start in range(0, rounds, block):
-        size = min(block, rounds - start)
-        weights = np.stack([np.bincount(generator.integers(n, size=n), minlength=n) for _ in range(size)], axis=1)
-        drawn.append(first(weights.astype(np.float64)) - second(weights.astype(np.float64)))
-    differences = np.concatenate(drawn)
-    low, high = np.quantile(differences, (0.025, 0.975))
-    rarer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-    return Difference(observed, float(low), float(high), min(1.0, 2 * (rarer + 1) / (rounds + 1)))
-
-
-def _statistic(truth: csr_array, predicted: csr_array, metric: str) -> Statistic:
-    """The metric as a function of document weights; all but macro-F1 are a ratio of two sums over documents."""
-    if metric == "macro_f1":
-        return _macro_statistic(truth, predicted)
-    d = _per_document(truth, predicted)
-    one = np.ones(len(d.hits))
-    sums = {
-        "micro_f1": (2 * d.hits, d.predicted + d.true),
-        "micro_precision": (d.hits, d.predicted),
-        "micro_recall": (d.hits, d.true),
-        "samples_f1": (d.f1, one),
-        "subset_accuracy": (d.exact, one),
-        "hamming_loss": (d.predicted + d.true - 2 * d.hits, one * max(truth.shape[1], 1)),
-    }
-    if metric not in sums:
-        raise ConfigError(f"there is no bootstrap for {metric!r}; use one of {', '.join([*sums, 'macro_f1'])}")
-    above, below = sums[metric]
-    return lambda weights: ratio(above @ weights, below @ weights)
-
-
-def _macro_statistic(truth: csr_array, predicted: csr_array) -> Statistic:
-    hits, guessed, true = (m.T.tocsr() for m in (_common(truth, predicted), predicted, truth))  # (labels, documents)
-
-    def macro(weights: Floats) -> Floats:
-        occurring = true @ weights  # (labels, rounds)
-        f1 = ratio(2 * (hits @ weights), guessed @ weights + occurring)
-        return ratio(f1.sum(axis=0), (occurring > 0).sum(axis=0))  # F1 is 0 where a label does not occur
-
-    return macro
