@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.config.recipe import Recipe, build_model
@@ -42,6 +43,21 @@ class Prediction(NamedTuple):
 
     labels: list[str]
     scores: list[float]
+
+
+class Outcome(NamedTuple):
+    """A classifier's view of labelled documents; all matrices have the columns of ``labels``.
+
+    ``scores`` holds at most 100 labels per document. ``train_counts`` has the training documents of every label,
+    ``thresholds`` its threshold (NaN for labels that were not in training), or None if the decision has none.
+    """
+
+    labels: LabelSet
+    truth: csr_array
+    predicted: csr_array
+    scores: Scores
+    train_counts: NDArray[np.int64]
+    thresholds: NDArray[np.float32] | None
 
 
 class Classifier:
@@ -206,6 +222,20 @@ class Classifier:
             raise DataError("evaluate takes evaluate(corpus) with a Corpus, or evaluate(texts, labels) with plain lists")
         if not isinstance(corpus, Corpus):
             corpus = Corpus.of(corpus, labels, classes=classes)
+        found = self.outcome(corpus)
+        counts, scores = found.train_counts, found.scores
+        metrics = evaluate(
+            found.truth, found.predicted, scores, train_counts=counts, train_documents=int(self.training["documents"])
+        )
+        unseen = counts == 0
+        metrics["unseen_labels"] = float(len(np.unique(found.truth.indices[unseen[found.truth.indices]])))
+        if scores.kind == "probability":
+            metrics["calibration_error"] = calibration_error(found.truth, scores)
+        return metrics
+
+    def outcome(self, corpus: Corpus) -> Outcome:
+        """What metrics and analyses need: truth, predicted sets and the best scores of a corpus, over one label set."""
+        self._require_trained()
         known = self.labels.union(corpus.labels)
         corpus = corpus.with_labels(known)
         predicted, kept = [], []
@@ -217,15 +247,11 @@ class Classifier:
         wide = Scores(_widen(scores.matrix, len(known)), known.names, scores.kind, scores.absent)
         counts = np.zeros(len(known), dtype=np.int64)
         counts[: len(self.labels)] = self.training["label_counts"]
-        found = evaluate(
-            corpus.truth, _widen(stack_rows(predicted), len(known)), wide,
-            train_counts=counts, train_documents=int(self.training["documents"]),
-        )  # fmt: skip
-        unseen = counts == 0
-        found["unseen_labels"] = float(len(np.unique(corpus.truth.indices[unseen[corpus.truth.indices]])))
-        if scores.kind == "probability":
-            found["calibration_error"] = calibration_error(corpus.truth, wide)
-        return found
+        thresholds = None
+        if self.decision.rule in ("threshold", "per_label"):
+            thresholds = np.full(len(known), np.nan, dtype=np.float32)
+            thresholds[: len(self.labels)] = self.decision.thresholds
+        return Outcome(known, corpus.truth, _widen(stack_rows(predicted), len(known)), wide, counts, thresholds)
 
     def _rows(self, scores: Scores, top: int | None) -> Iterator[Prediction]:
         if top is not None:
