@@ -123,7 +123,7 @@ def seed_test(first: Sequence[float], second: Sequence[float], *, paired: bool |
     if paired and len(a) != len(b):
         raise DataError(f"a paired t-test needs the same seeds of both systems, not {len(a)} and {len(b)}")
     difference = float(b.mean() - a.mean())
-    if np.ptp(b - a if paired else np.concatenate([a - a.mean(), b - b.mean()])) == 0:  # no spread: nothing to divide by
+    if np.ptp(b - a if paired else np.concatenate([a - a.mean(), b - b.mean()])) < 1e-12:  # no spread: nothing to divide by
         low = high = difference
         t, p = (0.0, 1.0) if difference == 0 else (math.copysign(math.inf, difference), 0.0)
     else:
@@ -142,6 +142,8 @@ def rank_test(values: Mapping[str, Sequence[float]], *, alpha: float = 0.05, hig
     from scipy import stats  # slow to import
 
     systems = list(values)
+    if len({len(row) for row in values.values()}) > 1:
+        raise DataError("every system needs as many values as there are corpora")
     table = np.array([list(row) for row in values.values()], dtype=np.float64).T if values else np.zeros((0, 0))
     n, k = table.shape
     if n < 2 or k < 2:
