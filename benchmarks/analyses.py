@@ -26,11 +26,11 @@ from polytag.labels import LabelSet
 from polytag.verbs.training import train_corpora
 
 OUT = Path(__file__).parent / "results" / "analyses.json"
-SGM: dict[str, Any] = {"encoder_rate": 0.003, "head_rate": 0.003, "layers": 1, "hidden": 128, "embedding": 128, "max_length": 128}
+SGM: dict[str, Any] = {"encoder_rate": 0.003, "head_rate": 0.003, "layers": 1, "hidden": 128, "embedding": 128, "max_length": 96}
 MODELS: dict[str, dict[str, dict[str, Any]]] = {
-    "rcv1-small": {"br": {}, "cc": {}, "lp": {}, "sgm": {**SGM, "epochs": 30, "batch_size": 16}, "embed": {}},
-    "reuters": {"br": {}, "cc": {}, "lp": {}, "sgm": {**SGM, "epochs": 12, "batch_size": 64}, "embed": {}},
+    "reuters": {"br": {}, "cc": {}, "lp": {}, "sgm": {**SGM, "epochs": 8, "batch_size": 64}},
     "debtags": {"br": {}, "cc": {}, "lp": {}},
+    "rcv1-small": {"br": {}, "cc": {}, "lp": {}, "sgm": {**SGM, "epochs": 15, "batch_size": 32}, "embed": {}},
 }
 
 

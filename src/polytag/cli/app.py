@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from polytag.cli.compare import compare
 from polytag.cli.data import data_app
+from polytag.cli.diff import diff
 from polytag.cli.evaluate import evaluate
 from polytag.cli.export import export
 from polytag.cli.info import info
@@ -64,7 +65,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (train, evaluate, predict, compare, tune, info, export):
+for verb in (train, evaluate, predict, compare, diff, tune, info, export):
     app.command()(expanded(verb))
 app.add_typer(data_app, name="data", help="Describe, build, download and generate corpora.")
 
