@@ -1,0 +1,1 @@
+"""Pages and pictures: one HTML file that needs nothing else and asks nobody for anything."""
