@@ -9,15 +9,16 @@ SUM    := $(shell cksum < pyproject.toml | cut -d' ' -f1)
 BASE   := $(VENV)/.polytag-base-$(SUM)
 NN     := $(VENV)/.polytag-nn-$(SUM)
 DEV    := $(VENV)/.polytag-dev-$(SUM)
+SERVED := $(VENV)/.polytag-services-$(SUM)
 TORCH  := $(shell sed -n 's/^ *"\(torch[^"]*\)",*$$/\1/p' pyproject.toml)
 CODE   := src tests benchmarks
 ARGS   ?=
 
-.PHONY: help demo test check fuzz faults mutants docs bench clean distclean
+.PHONY: help demo test test-services check fuzz faults mutants docs bench clean distclean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
 
 demo: $(NN)  ## train br, embed and bert on the shipped sample, print one table and three labelled documents
 	$(BIN)/python -m polytag.cli.demo $(ARGS)
@@ -26,6 +27,11 @@ demo: $(NN)  ## train br, embed and bert on the shipped sample, print one table 
 # from another one, which leaves most tests of a file, and what they share, in one process.
 test: $(DEV)  ## run the tests; ARGS="tests/test_docs.py -x" runs some, ARGS="-n0 --pdb" stays in one process
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal $(ARGS)
+
+# Programs are found, installed where that is possible, or reported; a test without its program is skipped, and -rs says why.
+test-services: $(SERVED)  ## run the tests that need programs outside of Python, such as a browser
+	@sh tests/services.sh
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n0 -rs -m services $(ARGS)
 
 check: $(DEV)  ## ruff, and mypy --strict on src and benchmarks
 	$(BIN)/ruff check $(CODE)
@@ -76,3 +82,8 @@ $(DEV): | $(NN)
 	@echo "installing what tests and checks need into $(VENV)"
 	@$(PIP) install -e ".[nn,export,tune,dev]"
 	@rm -f $(VENV)/.polytag-dev-* && touch $@
+
+$(SERVED): | $(DEV)
+	@echo "installing what reports and tests of services need into $(VENV)"
+	@$(PIP) install -e ".[nn,export,tune,dev,report,services]"
+	@rm -f $(VENV)/.polytag-services-* && touch $@
