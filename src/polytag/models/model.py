@@ -160,6 +160,10 @@ class Model(ABC):
         """The number of values that an encoded text keeps in memory."""
         return self.scored_labels()
 
+    def label_vectors(self) -> NDArray[Any] | csr_array | None:
+        """What the model learned about each label, one row per label; near rows are similar labels. None if it has none."""
+        return None
+
     def part_models(self) -> list[Model]:
         """Its member models; empty unless it is composite."""
         return []

@@ -102,6 +102,11 @@ class LinearModel(Model):
         self.require_fitted()
         return self._score(self.trained, self._rows(texts), self.labels.names, self.clipped(k))
 
+    def label_vectors(self) -> csr_array | None:
+        """The weights of every separator, where each belongs to one label."""
+        self.require_fitted()
+        return csr_array(self.trained.weights.T) if isinstance(self.trained, Separators) else None
+
     def make_solver(self) -> Solver:
         """The solver's settings."""
         return Solver(balance=self.solver.balance, tolerance=self.solver.tolerance, prune=self.solver.prune, seed=self.seed)

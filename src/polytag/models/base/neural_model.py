@@ -316,6 +316,14 @@ class NeuralModel(Model):
         around = (self.tokens.prefix, self.tokens.suffix, self.tokens.pad)
         return Layout(length, self.encoding.long, self.encoding.overlap, self.encoding.max_windows, *around)
 
+    def label_vectors(self) -> NDArray[Any] | None:
+        """The rows of the output layer, where it has one row per label (BERT+SGM, appendix B)."""
+        self.require_fitted()
+        assert self.network is not None
+        layers = [weight for name, weight in self.network.named_parameters() if name.endswith("output.weight")]
+        rows = [weight for weight in layers if len(weight) == len(self.labels)]
+        return rows[-1].detach().float().cpu().numpy() if rows else None
+
     # -- files -----------------------------------------------------------------------------------------------------
 
     def state(self) -> State:
