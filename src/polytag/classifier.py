@@ -59,6 +59,24 @@ class Outcome(NamedTuple):
     train_counts: NDArray[np.int64]
     thresholds: NDArray[np.float32] | None
 
+    def over(self, labels: LabelSet) -> Outcome:
+        """The same with the columns of another label set, which has all these labels."""
+        number = np.array([labels.find(name) for name in self.labels], dtype=np.int64)
+
+        def moved(matrix: csr_array) -> csr_array:
+            wide = csr_array((matrix.data, number[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(labels)))
+            wide.sort_indices()
+            return csr_array((wide.data, wide.indices.astype(np.int32), wide.indptr), shape=wide.shape)
+
+        counts = np.zeros(len(labels), dtype=np.int64)
+        counts[number] = self.train_counts
+        thresholds = None
+        if self.thresholds is not None:
+            thresholds = np.full(len(labels), np.nan, dtype=np.float32)
+            thresholds[number] = self.thresholds
+        scores = replace(self.scores, matrix=moved(self.scores.matrix), names=labels.names)
+        return Outcome(labels, moved(self.truth), moved(self.predicted), scores, counts, thresholds)
+
 
 class Classifier:
     """Plain text in, label names out."""

@@ -60,7 +60,7 @@ def label_map(
         raise ConfigError(
             f"there are {len(labels)} labels, {vectors.shape[0]} vectors and {len(counts)} counts; give one of each"
         )
-    rows = csr_array(vectors, dtype=np.float64)
+    rows: csr_array = csr_array(vectors).astype(np.float64)
     rows.eliminate_zeros()
     order = np.argsort(-np.asarray(counts), kind="stable")
     chosen = np.sort(order[((np.diff(rows.indptr) > 0) & (np.asarray(counts) > 0))[order]][:most])
@@ -77,7 +77,7 @@ def co_occurrence_vectors(truth: csr_array) -> csr_array:
     """Vectors from the documents alone: positive pointwise mutual information of each label with every label."""
     ones = csr_array((np.ones(truth.nnz), truth.indices, truth.indptr), shape=truth.shape)
     together = csr_array(ones.T @ ones).tocoo()
-    counts = np.asarray(ones.sum(axis=0)).ravel()
+    counts = np.bincount(truth.indices, minlength=truth.shape[1])
     information = np.log(together.data * truth.shape[0] / (counts[together.row] * counts[together.col]))
     keep = information > 0
     return csr_array((information[keep], (together.row[keep], together.col[keep])), shape=together.shape)
@@ -136,7 +136,7 @@ def _tsne(dense: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
 def _start(dense: NDArray[np.float64]) -> NDArray[np.float32]:
     """Principal components, small, as t-SNE wants them."""
     places = _pca(dense, 0)
-    return (places / max(places[:, 0].std(), 1e-12) * 1e-4).astype(np.float32)
+    return np.asarray(places / max(places[:, 0].std(), 1e-12) * 1e-4, dtype=np.float32)
 
 
 def _umap(dense: NDArray[np.float64], seed: int) -> NDArray[np.float64]:

@@ -20,6 +20,7 @@ from polytag.cli.export import export
 from polytag.cli.info import info
 from polytag.cli.options import expanded
 from polytag.cli.predict import predict
+from polytag.cli.report import report
 from polytag.cli.standard_streams import discard_output, note, open_closed_streams
 from polytag.cli.train import train
 from polytag.cli.tune import tune
@@ -65,7 +66,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (train, evaluate, predict, compare, diff, tune, info, export):
+for verb in (train, evaluate, predict, compare, diff, tune, info, export, report):
     app.command()(expanded(verb))
 app.add_typer(data_app, name="data", help="Describe, build, download and generate corpora.")
 

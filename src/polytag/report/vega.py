@@ -195,7 +195,8 @@ def _heat(chart: Heat) -> dict[str, Any]:
     place["a"]["axis"]["labelAngle"] = -90  # type: ignore[index]
     colour = {
         "field": "v", "type": "quantitative", "title": chart.value,
-        "scale": {"domain": [-1, 0, 1], "range": "diverging", "interpolate": "rgb"}, "legend": {"orient": "top", "gradientLength": 150},
+        "scale": {"domain": [-1, 0, 1], "range": "diverging", "interpolate": "rgb"},
+        "legend": {"orient": "top", "gradientLength": 150},
     }  # fmt: skip
     tips = [
         {"field": "a", "title": "label"},

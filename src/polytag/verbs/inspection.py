@@ -18,8 +18,12 @@ OWN = "Model"  # title of the settings that belong to one model only
 
 def describe_run(run: str | Path) -> dict[str, Any]:
     """The properties of a trained classifier."""
-    folder = artefact_folder(run)
-    classifier, stored = Classifier.load(folder), artefact_info(folder)
+    return describe_classifier(Classifier.load(run), run)
+
+
+def describe_classifier(classifier: Classifier, run: str | Path) -> dict[str, Any]:
+    """The properties of a classifier that was loaded from this run."""
+    stored = artefact_info(artefact_folder(run))
     counts = np.asarray(classifier.training["label_counts"])
     thresholds = np.asarray(classifier.decision.thresholds)
     return {
