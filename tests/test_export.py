@@ -22,7 +22,8 @@ from polytag.metrics.of_sets import micro_f1
 from polytag.models.base.match_model import MatchModel
 from polytag.models.base.neural_model import NeuralModel
 from polytag.nn.export import onnx_export
-from polytag.nn.export.onnx_export import ABOUT, NETWORK, OnnxNetwork, export_folder, export_network, fresh_export
+from polytag.nn.export.onnx_export import export_network
+from polytag.nn.export.onnx_network import ABOUT, NETWORK, OnnxNetwork, export_folder, fresh_export
 from toys import tiny_bert, toy_corpus
 
 pytest.importorskip("onnxruntime")

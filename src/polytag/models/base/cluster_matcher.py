@@ -72,6 +72,9 @@ class ClusterMatcher(NeuralModel):
         assert isinstance(network, MatchNetwork)
         return WithVector(network) if self.with_vector else network
 
+    def _outputs(self) -> int:
+        return super()._outputs() + (self.vector_size if self.with_vector else 0)
+
     @property
     def vector_size(self) -> int:
         """The size of the network's document vector."""

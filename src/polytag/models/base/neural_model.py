@@ -29,7 +29,8 @@ from polytag.nn.encoding.encoders import Encoder, build_encoder
 from polytag.nn.encoding.inference import for_inference
 from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained
 from polytag.nn.encoding.restored_network import ENCODER, WEIGHTS, restored_network
-from polytag.nn.export.onnx_export import OnnxNetwork, export_network, fresh_export, open_export
+from polytag.nn.export.onnx_export import export_network
+from polytag.nn.export.onnx_network import OnnxNetwork, fresh_export, open_export
 from polytag.nn.training import losses
 from polytag.nn.training.batch import Batch, Documents, Layout, TokenArrays, tokenise, windows_apart
 from polytag.nn.training.checkpoint import to_arrays
@@ -305,8 +306,12 @@ class NeuralModel(Model):
         if self.exported is None or device.type != "cpu" or pick_precision(self.compute.precision, device) is not None:
             return for_inference(self.network.eval())
         if isinstance(self.exported, Path):
-            self.exported = open_export(self.exported)
+            self.exported = open_export(self.exported, self._outputs())
         return self.exported
+
+    def _outputs(self) -> int:
+        """The number of columns that an export has."""
+        return len(self.labels)
 
     def _layout(self) -> Layout:
         """The input layout of documents for this network."""

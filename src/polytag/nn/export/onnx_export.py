@@ -1,8 +1,4 @@
-"""Export of a trained network to ONNX, and inference with the export, which is fastest on a CPU.
-
-An export is the folder ``onnx`` next to the artefact's folder ``model``. It contains ``model.onnx``, and ``export.json`` with the
-checksums of that file and of its artefact. An export of another artefact is not used.
-"""
+"""Export of a trained network to ONNX: traced, compared with the network, quantised if asked for, and put in its place."""
 
 from __future__ import annotations
 
@@ -17,113 +13,24 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from polytag.errors import ArtefactError, ConfigError
 from polytag.nn.encoding.encoders import BiLSTM, Encoder, Transformer
 from polytag.nn.encoding.inference import for_inference
 from polytag.nn.export.onnx_lstm import with_onnx_lstm
+from polytag.nn.export.onnx_network import ABOUT, FORMAT, NETWORK, OnnxNetwork, error_line, export_folder
 from polytag.storage.artefact import file_digest, manifest_digest, polytag_version
 
-log = logging.getLogger(__name__)
-FORMAT = 2
-NETWORK, ABOUT = "model.onnx", "export.json"
-SWITCH = "POLYTAG_ONNX"  # environment variable; 0 disables exports
 TOLERANCE = 1e-3  # maximum difference of a probability between the export and torch
 _OPSET = 18  # ONNX Runtime can fuse the operations of this version
 _ATTENTION = "polytag_onnx"
 _TEMPORARY = ".export-"  # prefix of folders that an export works in
 _SHAPES = ((1, 5), (3, 16), (2, 31))  # documents and tokens of the test inputs of an export
-_PLACES = 512  # tokens that are encoded at once; more do not fit into a processor's caches
-
-
-class OnnxNetwork(nn.Module):
-    """A network that runs in ONNX Runtime, with torch's number of threads."""
-
-    def __init__(self, path: Path) -> None:
-        """Open the file."""
-        import onnxruntime
-
-        super().__init__()
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.log_severity_level = 3
-        try:
-            self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the library's error types have no common base
-            raise ArtefactError(f"{path} cannot be opened ({_line(error)}); export again, or remove the folder") from None
-
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Logits (batch, labels). Documents of the same length are encoded together, so that there is no padding or mask."""
-        lengths = mask.sum(dim=1).numpy()
-        order = np.argsort(lengths, kind="stable")
-        ends = np.flatnonzero(np.diff(lengths[order], append=-1)) + 1
-        parts = []
-        for start, stop in pairwise([0, *ends.tolist()]):
-            length = int(lengths[order[start]])
-            few = max(1, _PLACES // max(1, length))
-            parts += [self._run(ids, order[at : min(at + few, stop)], length) for at in range(start, stop, few)]
-        logits = np.concatenate(parts)
-        return torch.from_numpy(logits[np.argsort(order)])
-
-    def _run(self, ids: Tensor, rows: NDArray[Any], length: int) -> NDArray[Any]:
-        (logits,) = self.session.run(None, {"ids": ids.numpy()[rows, :length]})
-        return np.asarray(logits)
-
-
-# -- existing exports --------------------------------------------------------------------------------------------------
-
-
-def export_folder(artefact: Path) -> Path:
-    """The folder of an artefact's export: ``onnx`` next to ``model``."""
-    place = artefact.resolve()
-    return place.with_name("onnx" if place.name == "model" else f"{place.name}-onnx")
-
-
-def fresh_export(artefact: Path) -> Path | None:
-    """The exported file of exactly this artefact, if there is one and exports are enabled."""
-    folder = export_folder(artefact)
-    if os.environ.get(SWITCH) == "0" or not (folder / ABOUT).is_file():
-        return None
-    about = _about(folder)
-    if about["artefact"] != manifest_digest(artefact):
-        log.warning("%s was made from another model and is not used; export again", folder)
-        return None
-    if about["format"] != FORMAT:
-        log.warning("%s was made by an older version and is not used; export again", folder)
-        return None
-    if importlib.util.find_spec("onnxruntime") is None:
-        log.warning("%s is not used: the package onnxruntime is missing; install polytag[export]", folder)
-        return None
-    return folder / NETWORK
-
-
-def open_export(path: Path) -> OnnxNetwork:
-    """The network in an exported file, after a check of its checksum."""
-    if not path.is_file() or file_digest(path) != _about(path.parent)["sha256"]:
-        raise ArtefactError(f"{path} is missing or was changed after it was exported; export again, or remove the folder")
-    return OnnxNetwork(path)
-
-
-def _about(folder: Path) -> dict[str, Any]:
-    try:
-        about = json.loads((folder / ABOUT).read_bytes())
-        sound = about["format"] <= FORMAT and isinstance(about["artefact"], str) and isinstance(about["sha256"], str)
-    except (OSError, ValueError, KeyError, TypeError):
-        sound = False
-    if not sound:
-        raise ArtefactError(f"{folder / ABOUT} does not describe an export; export again, or remove the folder")
-    return dict(about)
-
-
-# -- exporting ---------------------------------------------------------------------------------------------------------
 
 
 def export_network(network: nn.Module, artefact: Path, *, int8: bool = False) -> Path:
@@ -169,12 +76,14 @@ def _replace(folder: Path, made: Path) -> None:
 def _write(network: nn.Module, path: Path, int8: bool) -> None:
     """Trace the network, compare the graph with it, and only then quantise."""
     plain = copy.deepcopy(network).to("cpu").eval()
+    with torch.inference_mode():
+        outputs = plain(*_sample(plain, *_SHAPES[0])).shape[1]
     with _quiet():
         _trace(plain, path)
-        _compare(plain, OnnxNetwork(path))
+        _compare(plain, OnnxNetwork(path, outputs))
         if int8:
             _quantise(path)
-            OnnxNetwork(path)
+            OnnxNetwork(path, outputs)
 
 
 def _trace(network: nn.Module, path: Path) -> None:
@@ -199,7 +108,7 @@ def _trace(network: nn.Module, path: Path) -> None:
         raise
     except Exception as error:  # the exporter raises any type for unsupported operations
         raise ConfigError(
-            f"this network cannot be exported to ONNX ({_line(error.__cause__ or error)}); predict with torch instead"
+            f"this network cannot be exported to ONNX ({error_line(error.__cause__ or error)}); predict with torch instead"
         ) from error
 
 
@@ -295,8 +204,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(level)
-
-
-def _line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
