@@ -1,8 +1,9 @@
 """``make mutants``: plant one bug at a time in a copy of the checkout, and see which of them no test notices.
 
-Tests are chosen by the imports: first those that import the changed module or have its name, then, for what these let live, those
-that import it through others. Every test file is run once without a bug before; a test that fails then is left out. Numba's cache
-is each copy's own, and what was compiled from the changed module or from one that imports it is compiled again.
+Tests are chosen by a table, by names and by imports: first those of the changed module (``nearest_tests.py``, or its name), then
+those that import it, then, for what these let live, those that import it through others. Every test file is run once without a
+bug before; a test that fails then is left out. Numba's cache is each copy's own, and what was compiled from the changed module
+or from one that imports it is compiled again.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from mutations import Mutant, mutants
+from nearest_tests import nearest
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = Path("tests") / "fixtures"
 PLANTED, EQUIVALENT = FIXTURES / "planted_bugs.json", FIXTURES / "equivalent_mutants.json"
-WIDE = 150  # seconds of further tests for what the nearest ones let live
 
 
 class Outcome(NamedTuple):
@@ -141,13 +142,14 @@ class Imports:
     @cache  # noqa: B019
     def by_distance(self, module: str) -> list[tuple[int, str]]:
         """Test files that reach a module, the nearest first, and of those the ones that import least."""
+        own = {f"tests/test_{module.rpartition('.')[2]}.py": None, **dict.fromkeys(nearest(module))}
         found = []
         for test in self.tests:
-            name = Path(test).stem
-            distance = 0 if name == f"test_{module.rpartition('.')[2]}" else self._distance(name, module)
+            distance = None if test in own else self._distance(Path(test).stem, module)
             if distance is not None:
                 found.append((distance, test))
-        return sorted(found, key=lambda pair: (pair[0], len(self.uses[Path(pair[1]).stem]), pair[1]))
+        known = [(0, test) for test in own if "::" in test or test in self.tests]
+        return known + sorted(found, key=lambda pair: (pair[0], len(self.uses[Path(pair[1]).stem]), pair[1]))
 
     def _distance(self, start: str, module: str) -> int | None:
         seen, level, distance = {start}, {start}, 0
@@ -170,9 +172,9 @@ def _module(path: Path) -> str:
 class Bench:
     """Copies that work side by side, and what is known about the tests without a bug."""
 
-    def __init__(self, work: Path, jobs: int, timeout: float) -> None:
+    def __init__(self, work: Path, jobs: int, timeout: float, wide: float) -> None:
         """Make the copies."""
-        self.work, self.timeout = work, timeout
+        self.work, self.timeout, self.wide = work, timeout, wide
         files = checkout_files()
         self.copies: SimpleQueue[Copy] = SimpleQueue()
         made = [Copy(work / f"copy-{number}", files) for number in range(jobs)]
@@ -188,7 +190,7 @@ class Bench:
     def measured(self, test: str, copy: Copy) -> dict[str, Any]:
         """How long a test file takes without a bug, and which of its tests fail then."""
         with self.locks[test]:
-            digest = hashlib.sha256((self.folder / test).read_bytes()).hexdigest()[:16]
+            digest = hashlib.sha256((self.folder / test.partition("::")[0]).read_bytes()).hexdigest()[:16]
             if self.known.get(test, {}).get("digest") != digest:
                 outcome = copy.test([test], max(400.0, 3 * self.timeout))
                 self.known[test] = {"digest": digest, "end": outcome.end, "failed": outcome.failed, "seconds": outcome.seconds}
@@ -226,7 +228,7 @@ class Bench:
         outcome = Outcome("passed", [], 0.0)
         files: list[str] = []
         try:
-            for tests, most in ((near, self.timeout), (far, WIDE)):
+            for tests, most in ((near, self.timeout), (far, self.wide)):
                 chosen, total = self.chosen(tests, copy, most)  # before the bug is there
                 copy.forget(users)
                 path.write_bytes(mutant.apply(source))
@@ -330,12 +332,13 @@ def main() -> None:
     parser.add_argument("--planted", action="store_true", help=f"try the bugs of {PLANTED} instead")
     parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1), help="mutants at once")
     parser.add_argument("--timeout", type=float, default=90, help="seconds for the nearest tests of a mutant")
+    parser.add_argument("--wide", type=float, default=150, help="seconds for further tests of what these let live")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "polytag-mutants", help="folder of the copies")
     parser.add_argument("--out", type=Path, help="write the results here, as JSON")
     parser.add_argument("--resume", action="store_true", help="do not repeat what --out has as killed")
     parser.add_argument("--list", action="store_true", help="list the mutants and try none")
     arguments = parser.parse_args()
-    bench = Bench(arguments.work, arguments.jobs, arguments.timeout)
+    bench = Bench(arguments.work, arguments.jobs, arguments.timeout, arguments.wide)
     pool = pool_of(arguments, bench.folder)
     if arguments.list:
         for mutant in pool:

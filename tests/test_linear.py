@@ -219,6 +219,17 @@ def test_dense_blocks_and_sparse_weights_give_the_margins(monkeypatch: pytest.Mo
     assert np.array_equal(sparse.best(problem.features, labels)[1], np.sort(sparse.all(problem.features), axis=1)[:, ::-1])
 
 
+@pytest.mark.parametrize("most", [1, 3, 7, 100])
+def test_every_row_of_the_weights_is_in_one_tile(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """And no tile goes beyond the last row: compiled code would read what is behind it."""
+    tiles: list[tuple[int, int]] = []
+    monkeypatch.setattr(svm, "_FILLED", most)
+    monkeypatch.setattr(svm, "fill_blocks", lambda indptr, indices, data, start, stop, dense: tiles.append((start, stop)))
+    weights = csr_array(np.ones((20, 3), dtype=np.float32))
+    assert Separators(weights, np.zeros(3, dtype=np.float32)).blocks is not None
+    assert sorted(row for start, stop in tiles for row in range(start, stop)) == list(range(20))
+
+
 def test_the_best_are_the_head_of_all() -> None:
     problem = random_problem(documents=600, labels=21)
     (found,) = train_separators(problem, [1.0], Solver())
