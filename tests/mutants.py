@@ -1,15 +1,16 @@
 """``make mutants``: plant one bug at a time in a copy of the checkout, and see which of them no test notices.
 
 Tests are chosen by a table, by names and by imports: first those of the changed module (``nearest_tests.py``, or its name), then
-those that import it, then, for what these let live, those that import it through others. Every test file is run once without a
-bug before; a test that fails then is left out. Numba's cache is each copy's own, and what was compiled from the changed module
-or from one that imports it is compiled again.
+those that import it, then those that import it through others, until one fails or the time is over. A test that fails is run
+without the bug as well; if it fails then, it does not count. Numba's cache is each copy's own, and what was compiled from the
+changed module or from one that imports it is compiled again.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import hashlib
 import json
 import os
@@ -19,9 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
@@ -38,11 +37,10 @@ PLANTED, EQUIVALENT = FIXTURES / "planted_bugs.json", FIXTURES / "equivalent_mut
 
 
 class Outcome(NamedTuple):
-    """How a run of tests ended: ``passed``, ``failed`` or ``timed out``, the tests that failed, and the seconds."""
+    """How a run of tests ended: ``passed``, ``failed`` or ``timed out``, and the tests that failed."""
 
     end: str
     failed: list[str]
-    seconds: float
 
 
 # -- the copies --------------------------------------------------------------------------------------------------------
@@ -68,7 +66,6 @@ class Copy:
             "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
         }  # fmt: skip
         usual = ["-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0"]
-        start = time.monotonic()
         with tempfile.TemporaryFile("w+") as said:
             process = subprocess.Popen(
                 [sys.executable, "-m", "pytest", *usual, *options, *files], cwd=self.folder, env=environment,
@@ -79,18 +76,31 @@ class Copy:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-                return Outcome("timed out", [], time.monotonic() - start)
+                return Outcome("timed out", [])
             said.seek(0)
             text = said.read()
         failed = re.findall(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\](?= - |$))?)", text, re.MULTILINE)
         if code in (0, 5):
-            return Outcome("passed", [], time.monotonic() - start)
-        return Outcome("failed", failed or [f"exit code {code}"], time.monotonic() - start)
+            return Outcome("passed", [])
+        return Outcome("failed", failed or [f"exit code {code}"])
 
-    def forget(self, modules: Iterable[str]) -> None:
-        """Remove what numba has compiled from these modules."""
+    @contextlib.contextmanager
+    def planted(self, mutant: Mutant, users: Iterable[str]) -> Iterator[None]:
+        """Inside, the bug is there; what numba compiled from its module, or from one of its users, is forgotten."""
+        path = self.folder / mutant.path
+        source = path.read_bytes()
+        compiled = [name.rpartition(".")[2] for name in users] if b"njit" in source else []
+        self._forget(compiled)
+        path.write_bytes(mutant.apply(source))
+        try:
+            yield
+        finally:
+            path.write_bytes(source)
+            self._forget(compiled)
+
+    def _forget(self, modules: Iterable[str]) -> None:
         for module in modules:
-            for path in (self.folder / ".numba").glob(f"*/{module.rpartition('.')[2]}.*"):
+            for path in (self.folder / ".numba").glob(f"*/{module}.*"):
                 path.unlink(missing_ok=True)
 
 
@@ -170,11 +180,11 @@ def _module(path: Path) -> str:
 
 
 class Bench:
-    """Copies that work side by side, and what is known about the tests without a bug."""
+    """Copies that work side by side, and the tests that fail without a bug."""
 
-    def __init__(self, work: Path, jobs: int, timeout: float, wide: float) -> None:
+    def __init__(self, work: Path, jobs: int, timeout: float) -> None:
         """Make the copies."""
-        self.work, self.timeout, self.wide = work, timeout, wide
+        self.timeout = timeout
         files = checkout_files()
         self.copies: SimpleQueue[Copy] = SimpleQueue()
         made = [Copy(work / f"copy-{number}", files) for number in range(jobs)]
@@ -182,77 +192,41 @@ class Bench:
             self.copies.put(copy)
         self.folder = made[0].folder
         self.imports = Imports(self.folder)
-        self.known: dict[str, Any] = {}
-        if (work / "tests.json").exists():
-            self.known = json.loads((work / "tests.json").read_text())
-        self.locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-
-    def measured(self, test: str, copy: Copy) -> dict[str, Any]:
-        """How long a test file takes without a bug, and which of its tests fail then."""
-        with self.locks[test]:
-            digest = hashlib.sha256((self.folder / test.partition("::")[0]).read_bytes()).hexdigest()[:16]
-            if self.known.get(test, {}).get("digest") != digest:
-                outcome = copy.test([test], max(400.0, 3 * self.timeout))
-                self.known[test] = {"digest": digest, "end": outcome.end, "failed": outcome.failed, "seconds": outcome.seconds}
-                (self.work / "tests.json").write_text(json.dumps(self.known, indent=1))
-                if outcome.end != "passed":
-                    print(f"without a bug, {test} {outcome.end}: {' '.join(outcome.failed)}", flush=True)
-            found: dict[str, Any] = self.known[test]
-            return found
-
-    def chosen(self, tests: Sequence[str], copy: Copy, most: float) -> tuple[list[str], float]:
-        """As many of these test files as fit into the time, with tests to leave out, and the seconds that they take."""
-        found: list[str] = []
-        total = 0.0
-        for test in tests:
-            known = self.measured(test, copy)
-            broken = known["end"] == "timed out" or any("::" not in name for name in known["failed"])
-            if broken or (found and total + known["seconds"] > most):
-                continue
-            found += [test, *(part for name in known["failed"] for part in ("--deselect", name))]
-            total += known["seconds"]
-            if total > most / 2:
-                break
-        return found, total
+        self.broken: set[str] = set()
 
     def tried(self, mutant: Mutant) -> dict[str, Any]:
-        """Plant the bug, run the tests, take it out."""
-        copy = self.copies.get()
-        path = copy.folder / mutant.path
-        source = path.read_bytes()
+        """Plant the bug, run tests, the nearest first, until one fails or the time is over; take it out."""
+        copy, start = self.copies.get(), time.monotonic()
         module = _module(Path(mutant.path).relative_to("src"))
-        users = self.imports.users(module) if b"njit" in source else set()
-        reach = self.imports.by_distance(module)
-        near = [test for distance, test in reach if distance <= 1] or [test for _, test in reach[:3]]
-        far = [test for _, test in reach if test not in near]
-        outcome = Outcome("passed", [], 0.0)
+        outcome = Outcome("passed", [])
         files: list[str] = []
         try:
-            for tests, most in ((near, self.timeout), (far, self.wide)):
-                chosen, total = self.chosen(tests, copy, most)  # before the bug is there
-                copy.forget(users)
-                path.write_bytes(mutant.apply(source))
-                files += [name for name in chosen if name in tests]
-                limit = max(self.timeout, 2.5 * total + 20)
-                if chosen:
-                    outcome = copy.test(chosen, limit, "-x")
-                if outcome.end == "timed out":  # the first time something may have had to be compiled
-                    outcome = copy.test(chosen, limit, "-x")
-                path.write_bytes(source)
-                copy.forget(users)
-                if outcome.end != "passed":
+            for _, test in self.imports.by_distance(module):
+                if outcome.end != "passed" or time.monotonic() - start > self.timeout:
                     break
+                files.append(test)
+                outcome = self._noticed(copy, mutant, module, test)
         finally:
-            path.write_bytes(source)
             self.copies.put(copy)
         status = {"passed": "survived", "failed": "killed", "timed out": "timed out"}[outcome.end]
-        return {
-            **mutant.described(source),
-            "status": status,
-            "by": " ".join(outcome.failed),
-            "tests": files,
-            "seconds": round(outcome.seconds, 1),
-        }
+        told = mutant.described((copy.folder / mutant.path).read_bytes())
+        return {**told, "status": status, "by": " ".join(outcome.failed), "tests": files}
+
+    def _noticed(self, copy: Copy, mutant: Mutant, module: str, test: str) -> Outcome:
+        """How a test file ends with the bug; what ends so without the bug as well does not count."""
+        while test not in self.broken:
+            with copy.planted(mutant, self.imports.users(module)):
+                left_out = [part for name in sorted(self.broken) if name.startswith(test) for part in ("--deselect", name)]
+                outcome = copy.test([test], self.timeout, "-x", *left_out)
+            if outcome.end == "passed":
+                return outcome
+            alone = [name for name in outcome.failed if "::" in name] or [test]
+            more = ["--collect-only"] if alone == [test] and outcome.end == "failed" else []  # it could not be imported
+            if copy.test(alone, self.timeout, *more).end == "passed":
+                return outcome
+            print(f"without a bug, this {outcome.end} as well: {' '.join(alone)}", flush=True)
+            self.broken.update(alone)
+        return Outcome("passed", [])
 
 
 # -- which mutants -----------------------------------------------------------------------------------------------------
@@ -331,14 +305,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--planted", action="store_true", help=f"try the bugs of {PLANTED} instead")
     parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1), help="mutants at once")
-    parser.add_argument("--timeout", type=float, default=90, help="seconds for the nearest tests of a mutant")
-    parser.add_argument("--wide", type=float, default=150, help="seconds for further tests of what these let live")
+    parser.add_argument("--timeout", type=float, default=150, help="seconds for a test file, and after which no other is tried")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "polytag-mutants", help="folder of the copies")
     parser.add_argument("--out", type=Path, help="write the results here, as JSON")
     parser.add_argument("--resume", action="store_true", help="do not repeat what --out has as killed")
     parser.add_argument("--list", action="store_true", help="list the mutants and try none")
     arguments = parser.parse_args()
-    bench = Bench(arguments.work, arguments.jobs, arguments.timeout, arguments.wide)
+    bench = Bench(arguments.work, arguments.jobs, arguments.timeout)
     pool = pool_of(arguments, bench.folder)
     if arguments.list:
         for mutant in pool:

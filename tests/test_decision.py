@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.decision import thresholds
+from polytag.decision import decision, thresholds
 from polytag.decision.decision import METRICS, RULES, Decision
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet, indicator
@@ -421,3 +421,16 @@ def test_with_few_documents_the_comparison_hardly_depends_on_how_they_are_divide
         crossed = Decision().fit(scores, csr_array(truth[order].astype(np.float32)), labels).report["cross_fitted"]
         leads.append(crossed["threshold"] - crossed["per_label:5"])
     assert np.std(leads) < 0.003  # with one division into fifths: above .004
+
+
+@pytest.mark.parametrize(("documents", "times"), [(20, 10), (500, 10), (600, 8), (2600, 1), (6000, 1)])
+def test_few_documents_are_divided_at_most_ten_times(documents: int, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As often as it takes to decide 5,000 times; each division is into fifths."""
+    fitted: list[int] = []
+    plain = decision.evidence
+    monkeypatch.setattr(decision, "evidence", lambda seen, *rest: (fitted.append(len(seen)), plain(seen, *rest))[1])
+    generator = np.random.default_rng(0)
+    scores = Scores.full(generator.random((documents, 2), dtype=np.float32), ["a", "b"], "probability")
+    Decision().fit(scores, indicator([[number % 2] for number in range(documents)], 2), LabelSet(["a", "b"]))
+    held_out = [size for size in fitted if size < documents]
+    assert len(held_out) == 5 * times and sum(documents - size for size in held_out) == times * documents

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from polytag.config.groups.decoder_settings import AttentionSettings, DecoderSettings, SequenceSettings, SgmSettings
 from polytag.errors import ConfigError
 from polytag.nn.decoding import lstm_decoder
 from polytag.nn.decoding.lstm_decoder import Decoder, LstmDecoder, LstmSettings
@@ -232,3 +233,10 @@ def test_a_document_without_a_token_gets_numbers() -> None:
 def test_dot_products_need_equal_sizes() -> None:
     with pytest.raises(ConfigError, match="decoder_size=6 or 0"):
         some_decoder(attention="dot")
+
+
+def test_the_settings_of_a_decoder_are_those_of_its_groups() -> None:
+    groups = (DecoderSettings(), AttentionSettings())
+    found = LstmSettings.of(7, groups, SgmSettings(), dropout=0.0, mask=SequenceSettings().mask_repeats)
+    assert found == LstmSettings(size=512, global_embedding="adaptive")
+    assert LstmSettings.of(7, (DecoderSettings(decoder_size=0), groups[1]), SgmSettings(), dropout=0.0, mask=True).size == 7

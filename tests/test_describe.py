@@ -100,3 +100,13 @@ def test_corpora_without_any_label_can_be_described() -> None:
 def test_nothing_to_describe() -> None:
     with pytest.raises(ConfigError, match="nothing to describe"):
         describe({})
+
+
+def test_eight_labels_of_each_kind_are_named() -> None:
+    names = [f"label {number}" for number in range(20)]
+    train = Corpus.of(["text"] * 20, [names[: number + 1] for number in range(20)])
+    other = Corpus.of(["text"], [[f"new {number}" for number in range(20)]])
+    found = describe({"train": train, "test": other})
+    assert [row["name"] for row in found["labels"]["most_frequent"]] == names[:8]
+    assert [row["name"] for row in found["labels"]["rarest"]] == names[:-9:-1]
+    assert len(found["unseen_labels"]["test"]["examples"]) == 8

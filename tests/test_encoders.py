@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from polytag.config.groups.encoder_settings import WordSettings
@@ -259,3 +262,27 @@ def test_vectors_of_another_size_are_refused(tmp_path: Path) -> None:
     (tmp_path / "v.txt").write_text("cat 1 2\n")
     with pytest.raises(DataError, match="embedding=2"):
         pretrained.load_vectors(encoder, tokens, str(tmp_path / "v.txt"))
+
+
+def word_tokeniser(words: int) -> Tokenizer:
+    """A tokeniser with so many words, each of which is a letter."""
+    made = Tokenizer(WordLevel({chr(97 + at): at for at in range(words)}, unk_token="a"))
+    made.pre_tokenizer = Whitespace()
+    return made
+
+
+def test_truncation_and_padding_of_a_tokeniser_are_left_out() -> None:
+    made = word_tokeniser(3)
+    made.enable_truncation(2)
+    made.enable_padding(length=4)
+    ids, offsets = SubwordTokens(made.to_str()).encode(["a b c b a", "c"])
+    assert [ids[start:stop].tolist() for start, stop in itertools.pairwise(offsets)] == [[0, 1, 2, 1, 0], [2]]
+
+
+@pytest.mark.parametrize("words", [1, 2, 3])
+def test_the_token_of_padding_is_one_of_the_tokeniser(words: int) -> None:
+    text = word_tokeniser(words).to_str()
+    assert SubwordTokens(text, words - 1).pad == words - 1
+    for wrong in (words, -1):
+        with pytest.raises(ArtefactError, match="pads with a token that it does not have"):
+            SubwordTokens(text, wrong)

@@ -269,3 +269,13 @@ def test_a_folder_that_is_no_export_is_left_alone(run: Path, tmp_path: Path) -> 
     with pytest.raises(ConfigError, match="is not an export"):
         export_network(found, tmp_path / "run" / "model")
     assert export_folder(tmp_path / "best") == (tmp_path / "best-onnx").resolve()
+
+
+def test_the_inputs_of_a_comparison_have_padding(run: Path) -> None:
+    """Each document is two tokens shorter than the one before, and none is empty."""
+    found = network(in_torch(run)).network
+    assert found is not None
+    for documents, length in ((3, 16), (4, 4)):
+        ids, mask = onnx_export._sample(found, documents, length)
+        assert ids.shape == mask.shape == (documents, length) and mask[:, 0].all()
+        assert mask.sum(dim=1).tolist() == [max(1, length - 2 * number) for number in range(documents)]

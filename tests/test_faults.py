@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ TOGETHER = [  # verbs that share a process, each with the number of points that 
     {"export": 5},
 ]
 PRINTS = ("evaluate", "predict-print")
+SUMMARY = os.environ.get("POLYTAG_FAULTS_OUT")  # a JSON file that gets what came of all points
 
 
 def run(verbs: dict[str, int], toy: Toy, folder: Path) -> list[dict[str, Any]]:
@@ -75,6 +77,26 @@ def problems(sound: dict[str, Any], row: dict[str, Any]) -> list[str]:
     return found
 
 
+def summarise(rows: list[dict[str, Any]], wrong: list[str], path: Path) -> None:
+    """Write, or add to what other processes wrote, the points of every verb and how the verb ended there."""
+    command = "POLYTAG_FAULTS_OUT=benchmarks/results/faults.json make faults"
+    found = json.loads(path.read_text()) if path.exists() else {"command": command, "verbs": {}}
+    for verb in dict.fromkeys(row["verb"] for row in rows):
+        sound, *faults = [row for row in rows if row["verb"] == verb]
+        operations = Counter(operation.split()[0] for operation in sound["seen"])
+        ends: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for row in faults:
+            end = "killed" if row["fault"] == "kill" else f"exit {row['code']}"
+            ends[row["fault"]][f"{end}, {row['left']} left, repeated: exit {row['again']}, {row['after']}"] += 1
+        found["verbs"][verb] = {
+            "points": len(sound["seen"]), "operations": operations, "faults": len(faults), "outcomes": ends,
+            "wrong": [line for line in wrong if line.startswith(f"{verb}:")],
+        }  # fmt: skip
+    verbs = found["verbs"].values()
+    found |= {name: sum(verb[name] for verb in verbs) for name in ("points", "faults")}
+    path.write_text(json.dumps(found | {"wrong": sum(len(verb["wrong"]) for verb in verbs)}, indent=1) + "\n")
+
+
 @pytest.mark.skipif(not (hasattr(os, "fork") and Path("/proc/self/fd").exists()), reason="the verb runs in a copy of the process")
 @pytest.mark.parametrize("verbs", TOGETHER, ids=", ".join)
 def test_at_every_point_a_disk_may_fail(verbs: dict[str, int], toy: Toy, tmp_path: Path) -> None:
@@ -92,6 +114,8 @@ def test_at_every_point_a_disk_may_fail(verbs: dict[str, int], toy: Toy, tmp_pat
             place = f"{verb}: {row['fault']} at {row['point']}, {row['operation']}"
             wrong += [f"{place}: {problem}" for problem in problems(sound, row)]
     assert {row["verb"] for row in rows} == set(verbs)
+    if SUMMARY:
+        summarise(rows, wrong, Path(SUMMARY))
     assert not wrong, "\n".join(wrong)
 
 

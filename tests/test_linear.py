@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -197,6 +198,8 @@ def test_threads_keep_the_order_and_pass_errors_on(monkeypatch: pytest.MonkeyPat
         assert list(in_threads(abs, [])) == []
         with pytest.raises(ZeroDivisionError):
             list(in_threads(lambda x: 1 // x, [1, 0]))
+    monkeypatch.setenv("POLYTAG_THREADS", "1")
+    assert set(in_threads(lambda _: threading.get_ident(), range(3))) == {threading.get_ident()}, "one thread is this one"
     for wrong in ("", "0", "-2", "many"):
         monkeypatch.setenv("POLYTAG_THREADS", wrong)
         assert thread_count() >= 1

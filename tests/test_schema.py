@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from polytag.config.registry import MODELS
 from polytag.models.model import model_class
+from polytag.nn.encoding.restored_network import ENCODER
 from polytag.storage.schema import (
     Anything,
     Array,
@@ -116,3 +117,12 @@ def test_every_model_declares_the_schema_of_its_state(name: str) -> None:
         pytest.importorskip("torch")
     schema = model_class(name)().schema()
     assert isinstance(schema, Table) and len(list(parts(schema))) >= 5
+
+
+@pytest.mark.parametrize("name", ["vocabulary", "embedding", "hidden"])
+def test_sizes_of_an_encoder_fit_into_31_bits(name: str) -> None:
+    sizes: dict[str, Any] = {"kind": "bilstm", "vocabulary": 9, "embedding": 9, "hidden": 9, "layers": 1, "dropout": 0.0}
+    check(ENCODER, {**sizes, name: 2**31 - 1}, {})
+    for wrong in (2**31, 0, -1, 9.0, True):
+        with pytest.raises(ValueError, match=f"{name} is not a whole number"):
+            check(ENCODER, {**sizes, name: wrong}, {})

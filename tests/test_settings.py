@@ -9,6 +9,7 @@ import pytest
 
 from polytag.config.settings import assign, built, check_settings, declared, effective, flat, group, param, refuse_idle
 from polytag.errors import ConfigError
+from polytag.models.model import model_class
 
 
 @dataclass
@@ -98,3 +99,10 @@ def test_a_group_says_what_it_is_and_a_single_value_does_not_speak_of_several() 
     assert list(found) == ["speed", "sound", "long", "overlap", "rates"]
     assert (found["overlap"].title, found["overlap"].group, found["speed"].group) == ("How long texts are read", "windows", "")
     assert found["rates"].help == "rates" and found["overlap"].default == 4 and found["overlap"].type == "a whole number"
+
+
+def test_windows_need_not_overlap() -> None:
+    windows = {"long": "windows", "overlap": 0}
+    assert model_class("bert").check_options(windows) == windows
+    with pytest.raises(ConfigError, match="overlap"):
+        model_class("bert").check_options({**windows, "overlap": -1})

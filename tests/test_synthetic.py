@@ -104,3 +104,17 @@ def test_the_command_writes_splits_and_labels(polytag: Callable[..., Any], tmp_p
 def test_a_corpus_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least 1"):
         Shape(labels=0)
+
+
+def test_common_words_are_as_frequent_as_their_ranks_say() -> None:
+    """One over ten plus the rank: of offsets from 8 to 12, ten makes the words most likely."""
+    shape = Shape(documents=4000, labels=1, vocabulary=200, labels_per_document=1, words_per_document=100, group=1, own=1)
+    counts = np.asarray(features_and_truth(shape)[0].sum(axis=0)).reshape(-1)
+    usual = counts < 10_000  # without the few words of the label and of its topic
+    ranks = np.flatnonzero(usual)
+
+    def likelihood(offset: int) -> float:
+        chance = 1 / (offset + ranks)
+        return float(np.log(chance / chance.sum()) @ counts[usual])
+
+    assert max(range(8, 13), key=likelihood) == 10

@@ -189,3 +189,9 @@ def test_any_unicode_is_scanned_within_its_bounds(texts: list[str], ngrams: int)
 def test_half_a_surrogate_pair_is_no_word() -> None:
     found: NDArray[Any] = Tfidf(min_df=1).fit(["a\ud800b", "x"]).transform(["a", "b"]).indptr
     assert found.tolist() == [0, 1, 2]
+
+
+def test_it_is_shown_by_its_settings_alone() -> None:
+    found = Tfidf(min_df=1).fit(["one two", "two three"])
+    found.transform(["one"])
+    assert repr(found) == "Tfidf(ngrams=1, min_df=1, max_features=0, lowercase=True, sublinear=True)"
