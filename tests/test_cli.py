@@ -62,6 +62,8 @@ def test_predict_writes_id_labels_and_scores(polytag: Command, run_folder: Path,
     rows = [json.loads(line) for line in polytag("predict", run_folder, files / "test.jsonl", "--top", 3).out.splitlines()]
     assert all(len(row["labels"]) == len(row["scores"]) == 3 for row in rows)
     assert polytag("predict", run_folder, files / "test.jsonl", "--top", 0).code == 2
+    all_of_them = polytag("predict", run_folder, files / "test.jsonl", "--top", 99999999999).out
+    assert all_of_them == polytag("predict", run_folder, files / "test.jsonl", "--top", 8).out
 
 
 def test_compare_trains_each_and_prints_one_table(polytag: Command, files: Path, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from polytag.config.groups.search_settings import SearchSettings
+from polytag.config.groups.tree_settings import TreeSettings
 from polytag.config.settings import assign, built, check_settings, declared, effective, flat, group, param, refuse_idle
 from polytag.errors import ConfigError
 from polytag.models.model import model_class
@@ -106,3 +108,19 @@ def test_windows_need_not_overlap() -> None:
     assert model_class("bert").check_options(windows) == windows
     with pytest.raises(ConfigError, match="overlap"):
         model_class("bert").check_options({**windows, "overlap": -1})
+
+
+@pytest.mark.parametrize(
+    ("labels", "clusters"),
+    [(3, 3), (900, 900), (3_000, 1_000), (20_000, 5_000), (40_000, 10_000), (500_000, 10_000), (900_000, 15_000)],
+)
+def test_clusters_are_a_quarter_of_the_labels_within_limits(labels: int, clusters: int) -> None:
+    """From 1,000 to 10,000 clusters, unless there are fewer labels, or more than 60 would be in one."""
+    assert TreeSettings().cluster_count(labels) == clusters
+    assert TreeSettings(clusters=50).cluster_count(labels) == min(50, labels)
+
+
+@pytest.mark.parametrize(("labels", "clusters", "beam"), [(20, 5, 5), (4_000, 1_000, 100), (40_000, 2_000, 20), (40_000, 200, 10)])
+def test_the_beam_has_clusters_for_400_labels_within_limits(labels: int, clusters: int, beam: int) -> None:
+    assert SearchSettings().cluster_beam(labels, clusters) == beam
+    assert SearchSettings(beam=7).cluster_beam(labels, clusters) == min(7, clusters)
