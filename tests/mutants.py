@@ -201,7 +201,7 @@ class Bench:
         outcome = Outcome("passed", [])
         files: list[str] = []
         try:
-            for _, test in self.imports.by_distance(module):
+            for test in ([mutant.test] if mutant.test else []) + [test for _, test in self.imports.by_distance(module)]:
                 if outcome.end != "passed" or time.monotonic() - start > self.timeout:
                     break
                 files.append(test)
@@ -256,7 +256,8 @@ def planted(folder: Path) -> Iterator[Mutant]:
         if source.count(old) != 1:
             sys.exit(f"{PLANTED}: {bug['old']!r} is {source.count(old)} times in {bug['file']}; it must be there once")
         start = source.index(old)
-        yield Mutant(bug["file"], source.count(b"\n", 0, start) + 1, "planted", start, start + len(old), bug["new"].encode())
+        line = source.count(b"\n", 0, start) + 1
+        yield Mutant(bug["file"], line, "planted", start, start + len(old), bug["new"].encode(), bug["test"])
 
 
 def pool_of(arguments: argparse.Namespace, folder: Path) -> list[Mutant]:

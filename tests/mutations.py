@@ -18,7 +18,7 @@ _LOGGERS = {"log", "logger", "logging", "warnings"}
 
 
 class Mutant(NamedTuple):
-    """Bytes of a file to replace; ``line`` counts from 1."""
+    """Bytes of a file to replace; ``line`` counts from 1, and ``test`` is the one that should notice, if it is known."""
 
     path: str
     line: int
@@ -26,6 +26,7 @@ class Mutant(NamedTuple):
     start: int
     stop: int
     text: bytes
+    test: str = ""
 
     def apply(self, source: bytes) -> bytes:
         """The file with the bug in it."""

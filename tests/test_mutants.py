@@ -86,8 +86,12 @@ def test_the_nearest_tests_come_first() -> None:
     assert {"polytag.xmc.tree_training", "polytag.models.xlinear"} <= imports.users("polytag.xmc.node_kernels")
 
 
-def test_planted_bugs_are_still_at_home() -> None:
-    assert len(list(planted(ROOT))) == len(json.loads((ROOT / PLANTED).read_text())) > 20
+def test_planted_bugs_and_their_tests_are_still_at_home() -> None:
+    found = list(planted(ROOT))
+    assert len(found) == len(json.loads((ROOT / PLANTED).read_text())) > 20
+    for mutant in found:
+        file, _, name = mutant.test.partition("::")
+        assert f"def {name}(" in (ROOT / file).read_text()
 
 
 def test_mutants_that_change_nothing_have_an_argument_and_a_line_that_is_there() -> None:

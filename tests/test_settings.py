@@ -120,7 +120,9 @@ def test_clusters_are_a_quarter_of_the_labels_within_limits(labels: int, cluster
     assert TreeSettings(clusters=50).cluster_count(labels) == min(50, labels)
 
 
-@pytest.mark.parametrize(("labels", "clusters", "beam"), [(20, 5, 5), (4_000, 1_000, 100), (40_000, 2_000, 20), (40_000, 200, 10)])
+@pytest.mark.parametrize(
+    ("labels", "clusters", "beam"), [(20, 5, 5), (4_000, 1_000, 100), (40_000, 2_000, 20), (40_000, 200, 10)]
+)
 def test_the_beam_has_clusters_for_400_labels_within_limits(labels: int, clusters: int, beam: int) -> None:
     assert SearchSettings().cluster_beam(labels, clusters) == beam
     assert SearchSettings(beam=7).cluster_beam(labels, clusters) == min(7, clusters)
