@@ -1,9 +1,9 @@
 """Learning curves over documents: a power law is fitted to measured values and says what more documents would buy.
 
-The law is y(n) = c - a n^-b with a >= 0 and c <= 1. No single best fit is made. Exponents b are on a grid; for each of them
-the law is linear in its values u at the smallest and v at the largest size, whose posterior is known. Parameters are drawn from
-this posterior, and draws that break a limit are dropped. Quantiles of the drawn curves are the intervals. All labels are fitted
-at once.
+The law is y(n) = c - a n^-b, rising and at most 1. Below 0 the exponent b describes the steep beginning of a curve, which has no
+limit but 1. No single best fit is made. Exponents are on a grid; for each of them the law is linear in its values u at the
+smallest and v at the largest size, whose posterior is known. Parameters are drawn from this posterior, and draws that break a
+limit are dropped. Quantiles of the drawn curves are the intervals. All labels are fitted at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from polytag.analysis.result import Result
 from polytag.errors import DataError
 
 Floats: TypeAlias = NDArray[np.float64]
-EXPONENTS = np.geomspace(0.05, 2.0, 24)
+EXPONENTS = np.linspace(-0.5, 2.0, 100)  # none of them is 0
 _TAILS = (0.025, 0.975)
 _LEAST_SIZES = 4
 _KNOWN = 3.0  # weight of the noise between seeds, in measured sizes
@@ -69,11 +69,15 @@ class HeldBack(Result):
 
 @dataclass(frozen=True)
 class MetricCurve(Result):
-    """The learning curve of a metric: measured points, the fitted curve, its asymptote, gains, and a check."""
+    """The learning curve of a metric: measured points, the fitted curve, its asymptote, gains, and a check.
+
+    ``now`` is the curve at all documents of the corpus, ``limit`` (documents 0) its value for ever more documents.
+    """
 
     metric: str
     points: tuple[CurvePoint, ...]
     fitted: tuple[Estimate, ...]
+    now: Estimate
     limit: Estimate
     gains: tuple[Gain, ...]
     held_back: HeldBack | None
@@ -125,7 +129,7 @@ class PowerLaw:
 
     def at(self, documents: float) -> Floats:
         """The drawn curves at a number of documents (curves, draws); infinity gives the asymptote."""
-        x = _scaled(np.asarray(documents, dtype=np.float64), self.first, self.last, self.exponent)
+        x = np.maximum(_scaled(np.asarray(documents, dtype=np.float64), self.first, self.last, self.exponent), -1e12)
         return np.clip(self.high - (self.high - self.low) * x, 0.0, 1.0)
 
     def estimate(self, values: Floats) -> tuple[Floats, Floats, Floats]:
@@ -202,8 +206,8 @@ def _drawn(
     low = centres[which, 0, column] + deviation * roots[which, 0, 0] * normal[0]
     high = centres[which, 1, column] + deviation * (roots[which, 1, 0] * normal[0] + roots[which, 1, 1] * normal[1])
     b = EXPONENTS[which]
-    limit = high - (high - low) * _scaled(np.asarray(np.inf), n[0], n[-1], b)
-    valid = (low >= 0) & (high >= low) & (limit <= 1)
+    limit = high - (high - low) * _scaled(np.asarray(np.inf), n[0], n[-1], np.maximum(b, EXPONENTS[EXPONENTS > 0][0]))
+    valid = (low >= 0) & (high >= low) & (high <= 1) & ((b < 0) | (limit <= 1))
     rare = valid.sum(axis=1, keepdims=True) < 20  # the limits bind: keep the nearest curves that respect them
     high = np.where(rare, np.clip(high, 0, 1), high)
     low = np.where(rare, np.clip(low, 0, high), low)

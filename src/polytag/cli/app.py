@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from polytag.cli.compare import compare
+from polytag.cli.curve import curve
 from polytag.cli.data import data_app
 from polytag.cli.diff import diff
 from polytag.cli.evaluate import evaluate
@@ -66,7 +67,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (train, evaluate, predict, compare, diff, tune, info, export, report):
+for verb in (train, evaluate, predict, compare, diff, curve, tune, info, export, report):
     app.command()(expanded(verb))
 app.add_typer(data_app, name="data", help="Describe, build, download and generate corpora.")
 
