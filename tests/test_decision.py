@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.decision import decision, thresholds
-from polytag.decision.decision import METRICS, RULES, Decision
+from polytag.decision.decision import METRICS, RULES, Decision, reached
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet, indicator
 from polytag.scores import Kind, Scores
@@ -352,6 +353,37 @@ def test_auto_takes_thresholds_per_label_where_labels_differ() -> None:
     shift = np.linspace(-3, 3, 6)[scores.matrix.indices]
     apart = scores.with_values(scores.matrix.data + shift, "margin")
     assert Decision("auto").fit(apart, truth, LABELS).rule == "per_label"
+
+
+def test_a_short_decoded_set_takes_no_more_than_it_needs() -> None:
+    """A is decoded, two labels are needed, and both others score higher: only the better one is added."""
+    scores = Scores.full(np.array([[0.40, 0.45, 0.41], [0.1, 0.2, 0.3]]), ["A", "B", "C"], "probability")
+    labels = LabelSet(["A", "B", "C"])
+    decoded = replace(scores, decoded=indicator([[0], [0, 1]], 3))
+    assert labels.decode(Decision("decoded", min_labels=2).decide(decoded, labels)) == [["A", "B"], ["A", "B"]]
+
+
+@relaxed
+@given(held_out(), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_filled_sets_are_those_of_sorting_by_hand(given_: tuple[Scores, csr_array], least: int, random: Any) -> None:
+    """Decoded labels stay, also those without a score; of the rest, the best scored ones fill the set."""
+    scores, truth = given_
+    m = int(truth.shape[1])
+    sets = [sorted(random.sample(range(m), random.randint(0, m))) for _ in range(len(scores))]
+    decided = Decision("decoded", min_labels=least).decide(replace(scores, decoded=indicator(sets, m)), LabelSet(names(m)))
+    for (numbers, values), own, row in zip(scores, sets, np.split(decided.indices, decided.indptr[1:-1]), strict=True):
+        stored = dict(zip(numbers.tolist(), values.tolist(), strict=True))
+        free = sorted((label for label in stored if label not in own), key=lambda label: -stored[label])
+        wanted = max(0, least - len(own))
+        assert set(own) <= set(row.tolist()) and len(row) == len(own) + min(wanted, len(free))
+        added = sorted((stored[label] for label in set(row.tolist()) - set(own)), reverse=True)
+        assert added == [stored[label] for label in free[:wanted]]
+
+
+def test_epochs_are_chosen_by_the_decoded_sets_as_they_are_reported() -> None:
+    """Filling up to two labels would turn this decoded set of one label into the true one."""
+    scores = replace(Scores.full(np.array([[0.9, 0.8, 0.1]]), names(3), "probability"), decoded=indicator([[0]], 3))
+    assert reached(scores, indicator([[0, 1]], 3), LabelSet(names(3)), "subset_accuracy", 2) == 0.0
 
 
 def test_auto_takes_the_decoded_sets_when_they_are_better() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from polytag.config.groups.common_settings import METRIC_NAMES
 from polytag.decision.thresholds import Evidence, apply, common, evidence, select
 from polytag.errors import ConfigError
-from polytag.kernels.sparse_rows import stack_rows
+from polytag.kernels.sparse_rows import places_of, stack_rows
 from polytag.kernels.threads import in_threads
 from polytag.labels import LabelSet
 from polytag.metrics.of_sets import macro_f1, micro_f1, subset_accuracy
@@ -93,14 +93,16 @@ class Decision:
         return labels.close(predicted) if self.closed else predicted
 
     def _filled(self, scores: Scores, decoded: csr_array) -> csr_array:
-        """The decoded sets; the best labels are added to a set with fewer than ``min_labels``."""
-        short = np.diff(decoded.indptr) < self.min_labels
-        if not short.any():
+        """The decoded sets; a set with fewer than ``min_labels`` gets the best other labels until it has as many."""
+        short = np.flatnonzero(np.diff(decoded.indptr) < self.min_labels)
+        if not len(short):
             return decoded
-        best = apply(scores, np.full(1, np.inf, dtype=np.float32), self.min_labels)
-        filled = csr_array(decoded + best.multiply(short[:, None]))
+        first = _decoded_first(scores, decoded, short)
+        best = apply(first, np.full(1, np.inf, dtype=np.float32), self.min_labels)
+        order = np.arange(len(scores))
+        order[short] = len(scores) + np.arange(len(short))
+        filled = csr_array(stack_rows([decoded, best])[order])
         filled.sort_indices()
-        filled.data = np.ones_like(filled.data)
         return filled
 
     def fit(self, scores: Scores, truth: csr_array, labels: LabelSet) -> Decision:
@@ -198,7 +200,20 @@ class Decision:
         return cls(**{**state, "thresholds": np.asarray(state["thresholds"])})
 
 
+def _decoded_first(scores: Scores, decoded: csr_array, rows: NDArray[np.int64]) -> Scores:
+    """The scores of some documents, where the labels of the decoded sets come before all others."""
+    some, sets = scores.matrix[rows], decoded[rows]
+    at, known = places_of(sets, some)
+    other = np.ones(len(some.indices), dtype=np.bool_)
+    other[at[known]] = False
+    row = [np.repeat(np.arange(len(rows)), np.diff(part.indptr)) for part in (some, sets)]
+    values = np.concatenate([some.data[other], np.full(len(sets.indices), np.inf, dtype=some.data.dtype)])
+    places = np.concatenate([row[0][other], row[1]]), np.concatenate([some.indices[other], sets.indices])
+    return replace(scores, matrix=csr_array((values, places), shape=some.shape), decoded=None, log_probability=None)
+
+
 def reached(scores: Scores, truth: csr_array, labels: LabelSet, metric: str, least: int) -> float:
-    """The metric of held-out scores with one threshold for all labels, or of decoded sets if there are any."""
-    rule = "decoded" if scores.decoded is not None else "threshold"
-    return float(Decision(rule, metric, min_labels=least).fit(scores, truth, labels).report["fitted"])
+    """The metric of held-out scores with one threshold for all labels, or of decoded sets, as they are, if there are any."""
+    if scores.decoded is not None:
+        return METRICS[metric](truth, Decision("decoded", metric).decide(scores, labels))
+    return float(Decision("threshold", metric, min_labels=least).fit(scores, truth, labels).report["fitted"])
