@@ -42,6 +42,33 @@ def test_clean_leaves_no_capital_and_no_punctuation(text: str) -> None:
     assert prepare([clean], "clean") == [clean]
 
 
+@pytest.mark.parametrize(
+    ("text", "spaced"),
+    [
+        ("U.S./Japan", "u s japan"),
+        ("Fish & Chips!", "fish chips"),
+        ("multi-label, top-k", "multi label top k"),
+        ("(see\\cite{x})", "see cite x"),
+        ("3.5%", "3 5"),
+        (" , ", ""),
+    ],
+)
+def test_spaced_joins_no_words(text: str, spaced: str) -> None:
+    assert prepare([text], "spaced") == [spaced]
+
+
+@given(st.text(), st.sampled_from("./-,&"), st.text())
+def test_spaced_words_are_those_on_either_side_of_a_mark(before: str, mark: str, after: str) -> None:
+    (found,) = prepare([before + mark + after], "spaced")
+    first, second = prepare([before, after], "spaced")
+    assert found.split() == [*first.split(), *second.split()]
+    assert not any(unicodedata.category(c)[0] in "PS" for c in found)
+
+
+def test_spaced_numbers_are_one_token() -> None:
+    assert prepare(["U.S./Japan paid 1,250.5 yen"], "spaced-numbers") == [f"u s japan paid {NUMBER} yen"]
+
+
 @pytest.mark.parametrize("number", ["7", "1987", "3.14", "1,000,000", "١٩"])
 def test_numbers_are_all_alike(number: str) -> None:
     """Whatever number stands there, the words that a model sees are the same."""

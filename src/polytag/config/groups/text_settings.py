@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from polytag.config.settings import param
 
-PREPARATIONS = ("none", "clean", "numbers")
+PREPARATIONS = ("none", "spaced", "spaced-numbers", "clean", "numbers")
 
 
 @dataclass
@@ -15,7 +15,8 @@ class TextSettings:
 
     preprocess: str = param(
         "none",
-        "none, clean (lower case, no punctuation) or numbers (clean, and every number becomes one token)",
+        "none; spaced: lower case, a space for punctuation; spaced-numbers: and one token for every number; clean, numbers: the "
+        "same without the space, as in version 0.1.0",
         choices=PREPARATIONS,
     )
     max_words: int = param(0, "maximum number of words of a text; 0 = all", minimum=0)
