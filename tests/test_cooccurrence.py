@@ -12,6 +12,24 @@ from polytag.nn.labels.cooccurrence import ConditionTask, PairTask, draw_known, 
 from toys import array
 
 
+def test_one_label_has_no_pairs_and_no_loss() -> None:
+    labels = torch.randn(3, 1, 4, requires_grad=True)
+    loss = PairTask(4, 0, 2, 0.5)(labels, torch.tensor([[1.0], [0.0], [1.0]]))
+    (gradients,) = torch.autograd.grad(loss, labels)
+    assert float(loss.detach()) == 0.0 and not gradients.any()
+
+
+def test_a_mean_over_pairs_is_the_loss_of_one_pair() -> None:
+    labels, targets = torch.randn(3, 6, 4), torch.tensor([[1.0, 1, 0, 1, 0, 0], [1, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 1]])
+    task = PairTask(4, 0, 2, 0.5, "mean")
+    found = []
+    for over in ("mean", "sum"):
+        torch.manual_seed(3)
+        task.over = over
+        found.append(float(task(labels, targets).detach()))
+    assert found[0] == pytest.approx(found[1] / 6), "2 positive pairs and 4 negative ones per document"
+
+
 @settings(max_examples=40)
 @given(st.integers(2, 9), st.integers(1, 5), st.sampled_from([0.25, 0.5, 1.0]), st.integers(0, 1000))
 def test_pairs_are_true_ones_and_mixed_ones_in_the_stated_ratio(n: int, pairs: int, ratio: float, seed: int) -> None:

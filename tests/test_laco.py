@@ -21,7 +21,7 @@ from polytag.models.bert import BertNetwork
 from polytag.models.laco import Frame, Laco, LacoNetwork, OwnState
 from polytag.nn.encoding.encoders import BiLSTM, Encoder, Transformer, WordEncoder
 from polytag.nn.labels.cooccurrence import ConditionTask, PairTask
-from polytag.nn.labels.cross_attention import LEAST, CrossAttention, SharedHead
+from polytag.nn.labels.cross_attention import LEAST, CrossAttention, GridAttention, SharedHead
 from polytag.nn.labels.label_input import LabelPart, label_blocks
 from polytag.nn.training.batch import Batch
 from polytag.run import Run
@@ -224,6 +224,9 @@ def omega(cross: CrossAttention, h_d: NDArray[Any], h_y: NDArray[Any]) -> tuple[
         m = m / np.linalg.norm(h_d, axis=1)[:, None] / np.linalg.norm(h_y, axis=1)
     else:
         m = m / np.sqrt(h_d.shape[1])
+    if isinstance(cross, GridAttention):
+        fit = grid(m, array(cross.weight)[:, 0], array(cross.bias))
+        return np.tanh(fit.max(axis=1)), np.tanh(fit).T
     filters, bias = array(cross.weight)[0, 0], float(array(cross.bias)[0])
     before = (len(filters) - 1) // 2
     seen = np.zeros_like(m)
@@ -235,14 +238,31 @@ def omega(cross: CrossAttention, h_d: NDArray[Any], h_y: NDArray[Any]) -> tuple[
     return np.tanh(fit.max(axis=1)), np.tanh(fit).T
 
 
+def grid(m: NDArray[Any], filters: NDArray[Any], bias: NDArray[Any]) -> NDArray[Any]:
+    """The maximum over the channels, after ReLU, of filters over words and labels (words, labels), cell by cell."""
+    window = filters.shape[1]
+    before = (window - 1) // 2
+    fit = np.zeros_like(m)
+    for i, j in np.ndindex(*m.shape):
+        seen = bias.copy()
+        for a, b in np.ndindex(window, window):  # b: words, a: labels
+            if 0 <= i + b - before < m.shape[0] and 0 <= j + a - before < m.shape[1]:
+                seen = seen + filters[:, a, b] * m[i + b - before, j + a - before]
+        fit[i, j] = max(0.0, float(seen.max()))
+    return fit
+
+
 @pytest.mark.parametrize("window", [1, 3, 4])
-@pytest.mark.parametrize("aggregate", ["mean", "sum"])
-@pytest.mark.parametrize(("extra", "similarity"), [(0, "dot"), (5, "dot"), (5, "cosine")])
-def test_the_network_is_its_equations(window: int, aggregate: str, extra: int, similarity: str) -> None:
+@pytest.mark.parametrize("aggregate", ["mean", "sum", "units"])
+@pytest.mark.parametrize(
+    ("extra", "similarity", "filters"), [(0, "dot", 0), (5, "dot", 0), (5, "cosine", 0), (5, "cosine", 3), (0, "dot", 2)]
+)
+def test_the_network_is_its_equations(window: int, aggregate: str, extra: int, similarity: str, filters: int) -> None:
     """However much is padded: the expected values know of no padding, and of no first or last token."""
     torch.manual_seed(0)
     frame = Frame(1, 1)
-    cross, shared = CrossAttention(6, window, aggregate, similarity), SharedHead(6, 4, 0.0)
+    how = 6, window, aggregate, similarity
+    cross, shared = GridAttention(*how, filters) if filters else CrossAttention(*how), SharedHead(6, 4, 0.0)
     network = some_network(BiLSTM(9, 4, 3, 1, 0.0), part(), frame, cross=cross, shared=shared)
     ids, mask = padded(extra)
     joint = network.encode(ids, mask)
@@ -252,6 +272,8 @@ def test_the_network_is_its_equations(window: int, aggregate: str, extra: int, s
         weights, each = omega(cross, h_d, h_y) if len(h_d) else (np.zeros(0), np.zeros((5, 0)))
         if aggregate == "mean":
             weights, each = ((w + LEAST) / (w + LEAST).sum(axis=-1, keepdims=True) for w in (weights, each))
+        if aggregate == "units":
+            h_d = h_d / np.linalg.norm(h_d, axis=1, keepdims=True)
         c, views = weights @ h_d, each @ h_d
         assert found[row] == pytest.approx(array(network.output.weight) @ c + array(network.output.bias), abs=1e-4)
         for label in range(5):
@@ -330,6 +352,29 @@ def test_cosines_tell_words_apart_where_dot_products_of_long_states_do_not() -> 
     assert float(weights["dot"].std().detach()) < 1e-3 < 0.05 < float(weights["cosine"].std().detach())
 
 
+def spread(cross: CrossAttention, words: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The weights of the words of one text."""
+    mask = torch.ones(1, words.shape[1], dtype=torch.bool)
+    return torch.tanh(cross.fit(words, mask, labels).amax(dim=1))[0].detach()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_word_that_matches_a_label_weighs_more_than_one_that_does_not(seed: int) -> None:
+    """From the start, with the authors' attention; with the default, all words of a text weigh nearly the same."""
+    torch.manual_seed(seed)
+    hidden, window, matching = 384, 10, slice(38, 43)
+    labels = 0.6 * torch.randn(1, 54, hidden)
+    words = 0.6 * torch.randn(1, 80, hidden)
+    words[0, matching] = labels[0, 7] + 0.2 * torch.randn(5, hidden)
+    far = torch.ones(80, dtype=torch.bool)
+    far[matching.start - window : matching.stop + window] = False
+    weights = spread(GridAttention(hidden, window, "units", "cosine", 54), words, labels)
+    assert float(weights[matching].min()) > 2 * float(weights[far].mean()), "each of them"
+    assert float(weights[matching].min()) > float(weights[far].max())
+    even = spread(CrossAttention(hidden, window, "mean", "dot"), words, labels)
+    assert float(weights.std() / weights.mean()) > 3 * float(even.std() / even.mean())
+
+
 def test_a_labels_own_state_is_added_to_what_the_document_says() -> None:
     network = some_network(BiLSTM(9, 4, 3, 1, 0.0), part(), cross=CrossAttention(6, 3, "mean"), own=OwnState(6, 5))
     joint = network.encode(*padded())
@@ -386,6 +431,7 @@ def test_a_step_never_asks_the_host(folder: Path) -> None:
         {"label_text": "description", "block": 4},
         {"joint": False, "auxiliary": "clcp", "auxiliary_size": 8, "known": 2},
         {"auxiliary": "both", "shared": True, "aggregate": "sum", "head_rate": 0.005},
+        {"filter": "grid", "similarity": "cosine", "aggregate": "units", "auxiliary": "plcp", "pair_loss": "mean", "epochs": 20},
     ],
     ids=repr,
 )

@@ -25,8 +25,15 @@ from polytag.models.model import HeldOut, State, group, param
 from polytag.nn.encoding.encoders import Encoder, Transformer
 from polytag.nn.encoding.frozen_encoder import FROZEN, FrozenEncoder
 from polytag.nn.export.onnx_export import export_network
-from polytag.nn.labels.cooccurrence import TASKS, ConditionTask, PairTask
-from polytag.nn.labels.cross_attention import AGGREGATES, SIMILARITIES, CrossAttention, SharedHead
+from polytag.nn.labels.cooccurrence import PAIR_LOSSES, TASKS, ConditionTask, PairTask
+from polytag.nn.labels.cross_attention import (
+    AGGREGATES,
+    FILTERS,
+    SIMILARITIES,
+    CrossAttention,
+    GridAttention,
+    SharedHead,
+)
 from polytag.nn.labels.label_input import Joint, LabelPart
 from polytag.nn.labels.label_similarity import Nearness
 from polytag.nn.training.batch import Batch
@@ -163,8 +170,21 @@ class Laco(JointModel):
     )
     aggregate: str = param(
         "mean",
-        "document vector: weighted mean of the words, or sum (the paper's)",
+        "document vector: weighted mean of the words, sum (the paper's), or sum of normalised states (its authors')",
         choices=AGGREGATES,
+        unless={"cross": (False,)},
+    )
+    filter: str = param(
+        "words",
+        "filter of the word-label similarities: over adjacent words, or grid: over adjacent words and labels (the authors')",
+        choices=FILTERS,
+        unless={"cross": (False,)},
+    )
+    channels: int = param(
+        64,
+        "number of filters over words and labels; the authors: one per label",
+        minimum=1,
+        when={"filter": ("grid",)},
         unless={"cross": (False,)},
     )
     own_state: bool = param(
@@ -172,7 +192,7 @@ class Laco(JointModel):
     )
     similarity: str = param(
         "dot",
-        "similarity of word and label: dot product (the paper's), or cosine",
+        "similarity of word and label: dot product (the paper's), or cosine (its authors')",
         choices=SIMILARITIES,
         unless={"cross": (False,)},
     )
@@ -186,6 +206,10 @@ class Laco(JointModel):
         0.5, "positive pairs per negative pair in plcp", minimum=0.05, maximum=20, when={"auxiliary": ("plcp", "both")}
     )
     pairs: int = param(4, "positive pairs sampled per document in plcp", minimum=1, when={"auxiliary": ("plcp", "both")})
+    pair_loss: str = param(
+        "sum", "loss of a document in plcp: sum over its pairs, or mean (the paper's weight)", choices=PAIR_LOSSES,
+        when={"auxiliary": ("plcp", "both")},
+    )  # fmt: skip
     known: int = param(1, "true labels of a document that clcp conditions on", minimum=1, when={"auxiliary": ("clcp", "both")})
     auxiliary_size: int = param(
         0, "hidden units of the auxiliary classifiers; 0 = linear, as in the paper", minimum=0, unless={"auxiliary": ("none",)}
@@ -208,11 +232,11 @@ class Laco(JointModel):
         frame = Frame(len(self.tokens.prefix), len(self.tokens.suffix))
         network = LacoNetwork(encoder, known, part, frame, self.training.dropout)
         if self.cross:
-            network.cross = CrossAttention(encoder.hidden, self.windows.window, self.aggregate, self.similarity)
+            network.cross = self._attention(encoder.hidden)
         if self.own_state and self.joint:
             network.own = OwnState(encoder.hidden, known)
         if self.auxiliary in ("plcp", "both"):
-            network.pairs = PairTask(encoder.hidden, self.auxiliary_size, self.pairs, self.gamma)
+            network.pairs = PairTask(encoder.hidden, self.auxiliary_size, self.pairs, self.gamma, self.pair_loss)
         if self.auxiliary in ("clcp", "both"):
             network.condition = ConditionTask(encoder.hidden, self.auxiliary_size, self.known)
         if self.shared:
@@ -220,6 +244,10 @@ class Laco(JointModel):
         if not (self.joint or self.cross or self.shared or self.auxiliary != "none"):
             network.vectors = None  # without all of these the network is BERT
         return network
+
+    def _attention(self, hidden: int) -> CrossAttention:
+        how = hidden, self.windows.window, self.aggregate, self.similarity
+        return GridAttention(*how, self.channels) if self.filter == "grid" else CrossAttention(*how)
 
     def _start_bias(self, network: nn.Module, counts: NDArray[Any], documents: int) -> None:
         super()._start_bias(network, counts, documents)

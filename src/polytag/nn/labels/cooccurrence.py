@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 TASKS = ("none", "plcp", "clcp", "both")
+PAIR_LOSSES = ("sum", "mean")
 
 
 class Pairs(NamedTuple):
@@ -61,19 +62,25 @@ def _classifier(inputs: int, size: int) -> nn.Module:
 class PairTask(nn.Module):
     """Pairwise co-occurrence (eq. 5): from the states of two labels, whether both are true."""
 
-    def __init__(self, hidden: int, size: int, pairs: int, ratio: float) -> None:
-        """Build the classifier; ``pairs`` is the number of positive pairs per document, ``ratio`` is gamma."""
+    def __init__(self, hidden: int, size: int, pairs: int, ratio: float, over: str = "sum") -> None:
+        """Build the classifier; ``pairs`` is the number of positive pairs per document, ``ratio`` is gamma.
+
+        ``over`` is ``sum``, or ``mean`` for the paper's weight: eq. 5 is the loss of one pair, eq. 4 a sum over all labels.
+        """
         super().__init__()
-        self.pairs, self.ratio = pairs, ratio
+        self.pairs, self.ratio, self.over = pairs, ratio, over
         self.classifier = _classifier(2 * hidden, size)
 
     def forward(self, labels: Tensor, targets: Tensor) -> Tensor:
-        """The loss: a sum over pairs, divided by the number of labels like that of eq. 4."""
+        """The loss: a sum or mean over the pairs of a document, divided by the number of labels like that of eq. 4."""
+        if targets.shape[1] < 2:  # one label has no pairs
+            return labels.float().sum() * 0
         drawn = draw_pairs(targets, self.pairs, self.ratio)
         two = [labels.gather(1, at[..., None].expand(-1, -1, labels.shape[2])) for at in (drawn.first, drawn.second)]
         logits = self.classifier(torch.cat(two, dim=2)).squeeze(2).float()  # (batch, pairs)
         each = functional.binary_cross_entropy_with_logits(logits, drawn.together.float(), reduction="none")
-        return (each * drawn.used[:, None]).sum() / targets.numel()
+        loss = (each * drawn.used[:, None]).sum() / targets.numel()
+        return loss / each.shape[1] if self.over == "mean" else loss
 
 
 class ConditionTask(nn.Module):

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-AGGREGATES = ("mean", "sum")
+AGGREGATES = ("mean", "sum", "units")
 SIMILARITIES = ("dot", "cosine")
+FILTERS = ("words", "grid")
 LEAST = 1e-3  # minimum weight of a word; the maximum is 1
 
 
@@ -19,7 +20,7 @@ class CrossAttention(nn.Module):
     With the states of words H_D and labels H_Y, the compatibility matrix is ``M = H_D H_Y^T``. The weight Omega_i of word i is
     the result of a filter over ``window`` adjacent words, ReLU, the maximum over the labels, and tanh. All labels share the
     filter. The document vector is ``c = Omega H_D``. A sum over a hundred words is large, so c is divided by the sum of the
-    weights; with ``aggregate`` = ``sum`` it is not, as in the paper.
+    weights; with ``aggregate`` = ``sum`` it is not, as in the paper. With ``units`` the states are normalised before the sum.
 
     M is scaled by ``1 / sqrt(hidden)`` as in other attention, since tanh of a plain dot product would saturate for every word.
     The filter should not learn this scale: its weights would be so small that ten optimiser steps could flip their sign. If its
@@ -58,12 +59,15 @@ class CrossAttention(nn.Module):
         A filter with one channel is a matrix product with the band matrix of its weights. That is much cheaper than a
         convolution, because no library is optimised for the gradients of a single channel.
         """
+        products = self._products(words, mask, labels)
+        return products @ self._band(words.shape[1]).to(products.dtype) + self.bias.to(products.dtype)
+
+    def _products(self, words: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """The compatibility matrix M, scaled (batch, labels, length); padding is compatible with no label."""
         if self.similarity == "cosine":
             words, labels = functional.normalize(words, dim=2), functional.normalize(labels, dim=2)
         scale = self.scale if self.similarity == "dot" else 1.0
-        words = words * (scale * mask[..., None]).to(words.dtype)  # padding is compatible with no label
-        products = labels @ words.transpose(1, 2)  # M times the scale, (batch, labels, length)
-        return products @ self._band(words.shape[1]).to(products.dtype) + self.bias.to(products.dtype)
+        return labels @ (words * (scale * mask[..., None]).to(words.dtype)).transpose(1, 2)
 
     def _band(self, length: int) -> Tensor:
         """The filter as a band matrix (length, length): the weight of the word of a row at the position of a column."""
@@ -76,11 +80,38 @@ class CrossAttention(nn.Module):
     def _sum(self, strength: Tensor, words: Tensor, mask: Tensor) -> Tensor:
         """The weighted sum or mean of the word states: strength (batch, any, length) to (batch, any, hidden)."""
         weights = torch.tanh(strength.float())
-        if self.aggregate == "sum":
-            return (weights * mask[:, None]).to(words.dtype) @ words
+        if self.aggregate != "mean":
+            states = functional.normalize(words, dim=2) if self.aggregate == "units" else words
+            return (weights * mask[:, None]).to(words.dtype) @ states
         weights = (weights + LEAST) * mask[:, None]
         weights = weights / weights.sum(dim=2, keepdim=True).clamp(min=LEAST)
         return weights.to(words.dtype) @ words
+
+
+class GridAttention(CrossAttention):
+    """Cross attention as in the program of LACO's authors: filters over ``window`` adjacent words and as many adjacent labels.
+
+    M is an image of words and labels with one channel. Every filter makes a channel of it; the weight of a word is tanh of the
+    maximum over channels and labels, after ReLU. A filter sees labels together, so their order matters. The authors have one
+    filter per label, normalise all states (``similarity`` = ``cosine``) and add them up (``aggregate`` = ``units``).
+
+    The filters are random at first. The maximum over many random filters grows with the norm of what they see. So words that
+    match a label have more weight than others from the start, and the words of a text have different weights.
+    """
+
+    def __init__(self, hidden: int, window: int, aggregate: str, similarity: str, channels: int) -> None:
+        """Build ``channels`` filters of ``window`` words and labels; ``hidden`` is the size of the states."""
+        super().__init__(hidden, window, aggregate, similarity)
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(channels, 1, window, window)))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def _filtered(self, words: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """The maximum over the channels (batch, labels, length): ReLU and tanh are monotonic and come afterwards."""
+        products = self._products(words, mask, labels)[:, None]  # (batch, 1, labels, length)
+        before, window = (self.weight.shape[2] - 1) // 2, self.weight.shape[2]
+        padded = functional.pad(products, (before, window - 1 - before) * 2)
+        weight, bias = self.weight.to(products.dtype), self.bias.to(products.dtype)
+        return functional.conv2d(padded, weight, bias).amax(dim=1)
 
 
 class SharedHead(nn.Module):
