@@ -11,10 +11,22 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
+from polytag.config.groups.tree_settings import TreeSettings
+from polytag.labels import LabelSet
 from polytag.storage.schema import check
 from polytag.xmc import balanced_kmeans as clusters
 from polytag.xmc.balanced_kmeans import Vectors
-from polytag.xmc.index import TREE, LabelTree, _at_place, build_tree, cluster_tree, instance_vectors, label_vectors, tree_shape
+from polytag.xmc.index import (
+    TREE,
+    LabelTree,
+    _at_place,
+    build_tree,
+    cluster_tree,
+    instance_vectors,
+    label_index,
+    label_vectors,
+    tree_shape,
+)
 
 
 def documents(seed: int, n: int = 12, n_features: int = 9, n_labels: int = 7) -> tuple[csr_array, csr_array]:
@@ -47,6 +59,19 @@ def test_instance_vectors_are_the_normalised_sums_of_the_documents(seed: int) ->
     found = instance_vectors(x, y)
     np.testing.assert_allclose(found.toarray(), expected, atol=1e-5)
     assert found.has_sorted_indices
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=30)
+def test_instance_vectors_as_printed_are_plain_sums_of_all_terms(seed: int) -> None:
+    """X-BERT, 3.2: no weight of a document, no maximum number of terms."""
+    x, y = documents(seed)
+    sums = y.toarray().T @ x.toarray()
+    expected = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-30)
+    settings_ = TreeSettings(document_weight="one", max_terms=0)
+    names = LabelSet(str(j) for j in range(y.shape[1]))
+    found = label_index(settings_, x, y, names, lambda texts: np.zeros((len(texts), 1), np.float32))
+    np.testing.assert_allclose(found.sparse.toarray(), expected, atol=1e-5)
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.data())

@@ -11,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from polytag.labels import LabelSet
+from polytag.models.base.cluster_matcher import ClusterMatcher
 from polytag.models.base.match_quality import match_quality
+from polytag.nn.encoding.encoders import WordEncoder
 from polytag.scores import Scores
 from polytag.xmc.match import BertMatch, best_clusters, log_probabilities, squared_hinge, text_vectors
 from toys import tiny_bert
@@ -82,8 +85,6 @@ def test_labels_are_alike_whose_texts_are_alike(tmp_path: Path) -> None:
 
 
 def test_one_vector_per_document_and_a_linear_layer(tmp_path: Path) -> None:
-    from polytag.nn.encoding.encoders import WordEncoder
-
     torch.manual_seed(0)
     network = BertMatch(WordEncoder(20, 6), 3, "mean", 0.5).eval()
     ids, mask = torch.tensor([[3, 4, 5], [6, 0, 0]]), torch.tensor([[True, True, True], [True, False, False]])
@@ -92,3 +93,24 @@ def test_one_vector_per_document_and_a_linear_layer(tmp_path: Path) -> None:
     assert network.document(ids, mask).detach().numpy() == pytest.approx(documents, abs=1e-6)
     expected = documents @ network.output.weight.detach().numpy().T
     assert network(ids, mask).detach().numpy() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_first_bias_is_the_constant_that_minimises_the_squared_hinge() -> None:
+    """Also for a cluster with one document in three thousand: its log P starts above -8, not at -729."""
+    matcher = ClusterMatcher.build({"loss": "squared-hinge"})
+    matcher.labels = LabelSet(["0", "1", "2"])
+    network = BertMatch(WordEncoder(20, 6), 3, "mean", 0.0)
+    counts = np.array([1500, 300, 1])
+    matcher._start_bias(network, counts, 3000)
+    start = network.output.bias.detach()
+    truth = (torch.arange(3000)[:, None] < torch.from_numpy(counts)).float()
+
+    def loss_at(bias: torch.Tensor) -> float:
+        return float(matcher._label_loss(bias.expand(3000, 3), truth))
+
+    for j in range(3):
+        for step in (-0.02, 0.02):
+            moved = start.clone()
+            moved[j] += step
+            assert loss_at(start) < loss_at(moved)
+    assert float(log_probabilities(start, "squared-hinge").min()) > -8

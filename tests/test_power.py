@@ -21,7 +21,21 @@ def test_every_power_is_judged_by_the_ranking_that_it_gives() -> None:
         return labels, np.tile(-np.arange(6, dtype=np.float32), (6, 1))
 
     found = precision_by_power(ranked, truth, [str(j) for j in range(6)])
-    assert list(found) == [1.0, 0.75, 0.5, 1.5, 0.25, 0.125]
+    assert list(found) == [1.0, 0.75, 1.5, 0.5, 2.0, 3.0, 0.25, 4.0, 0.125]
     assert [power for power, value in found.items() if value > 0.5] == [0.25, 0.125] and found[1.0] == 0
     assert max(found, key=lambda power: found[power]) == 0.25
     assert found[0.25] == pytest.approx((1 + 1 / 3 + 1 / 5) / 3)  # P@1, P@3 and P@5 of one label that comes first
+
+
+@pytest.mark.parametrize(("optimum", "chosen"), [(1.5, 1.5), (4.0, 4.0), (5.0, 4.0), (12.0, 13.5), (1e9, 45.5625)])
+def test_the_grid_goes_on_while_its_largest_power_is_the_best(optimum: float, chosen: float) -> None:
+    """Of one hundred documents, the more have their true label first the nearer a power is to the optimum."""
+    truth = csr_array((np.ones(100, np.float32), np.zeros(100, np.int32), np.arange(101)), shape=(100, 2))
+
+    def ranked(power: float) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        right = 100 - 2 * min(49, round(10 * abs(np.log(power / optimum)))) if optimum < 1e6 else round(10 * np.log2(power) + 40)
+        first = (np.arange(100) >= right).astype(np.int32)
+        return np.stack([first, 1 - first], axis=1), np.tile(np.array([0, -1], np.float32), (100, 1))
+
+    found = precision_by_power(ranked, truth, ["a", "b"])
+    assert max(found, key=lambda power: found[power]) == chosen

@@ -333,6 +333,17 @@ def test_what_the_separators_will_take_is_told_without_a_root_that_the_network_r
     assert len(told) == 2
 
 
+@pytest.mark.parametrize(("clusters", "said"), [(0, True), (7, False)])
+def test_where_every_cluster_is_one_label_the_log_says_that_the_index_has_no_effect(
+    parts: tuple[Corpus, Corpus], clusters: int, said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = XBert.build({**FAST, "clusters": clusters})
+    model.labels = parts[0].labels
+    with caplog.at_level(logging.INFO, "polytag"):
+        model._index(csr_array(np.ones((len(parts[0]), 2), np.float32)), parts[0].truth)
+    assert any("'index' has no effect" in message for message in caplog.messages) == said
+
+
 def test_a_model_that_does_not_fit_into_memory_is_refused(parts: tuple[Corpus, Corpus]) -> None:
     with pytest.raises(ConfigError, match="may be used"):
         XBert.build({**FAST, "memory": 0.0001}).fit(parts[0], None, Run())

@@ -79,6 +79,17 @@ def test_units_over_tens_of_thousands_of_inputs_stay_alive() -> None:
     assert float((one.document(ids, mask) > 0).any(dim=0).float().mean()) > 0.9
 
 
+@pytest.mark.parametrize(("scaled", "share"), [(True, 256 / (30 * 1024)), (False, 1.0)])
+def test_the_hidden_layer_has_the_papers_learning_rate_if_it_is_not_scaled(scaled: bool, share: float) -> None:
+    model = Xttention.build({"scaled_rate": scaled})
+    sizes = {"embedding": 8, "hidden": model.words.hidden, "layers": model.words.layers}
+    made = model._match_network(build_encoder({"kind": "bilstm", "vocabulary": 10, "dropout": 0.0, **sizes}), 9)
+    assert isinstance(made, AttentionMatch)
+    optimiser = make_optimiser(made, TrainingSettings(head_rate=1e-3), torch.device("cpu"))
+    rates = {id(weight): group["lr"] for group in optimiser.param_groups for weight in group["params"]}
+    assert rates[id(made.dense.weight)] == pytest.approx(1e-3 * share)
+
+
 def test_learns_planted_topics() -> None:
     train, test = planted(600, 0), planted(150, 1)
     classifier = Classifier("xttention", {**SMALL, "encoder": "bilstm", "hidden": 24, "epochs": 10}).fit(train)

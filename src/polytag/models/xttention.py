@@ -25,12 +25,16 @@ class Xttention(MatchModel):
     ranking: RankSettings = group(RankSettings, negatives="matcher", join="none")
     attending: AttentionSettings = group(AttentionSettings, heads=30, attention_size=350, dense=2000)
     norm: bool = param(True, "whether the hidden layer is normalised before ReLU; not in the paper")
+    scaled_rate: bool = param(
+        True, "whether the learning rate of the hidden layer is multiplied by 256 / its inputs; not in the paper"
+    )
 
     def _match_network(self, encoder: Encoder, n_clusters: int) -> MatchNetwork:
         sizes = self.attending
         return AttentionMatch(
-            encoder, n_clusters, sizes.heads, sizes.attention_size, sizes.dense, self.training.dropout, norm=self.norm
-        )
+            encoder, n_clusters, sizes.heads, sizes.attention_size, sizes.dense, self.training.dropout,
+            norm=self.norm, scaled=self.scaled_rate,
+        )  # fmt: skip
 
     def _width(self) -> int:
         return self.attending.dense

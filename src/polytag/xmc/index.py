@@ -79,15 +79,17 @@ def _sum_instances(
     return end
 
 
-def instance_vectors(features: csr_array, truth: csr_array, most: int = 0) -> csr_array:
+def instance_vectors(features: csr_array, truth: csr_array, most: int = 0, weight: str = "root") -> csr_array:
     """PIFA label embeddings: the normalised sum of a label's documents, with at most ``most`` entries (0 for all).
 
-    A document with n labels has weight ``1 / sqrt(n)``, because it says less about each of them. Features must not be negative.
+    A document with n labels has weight ``1 / sqrt(n)``, because it says less about each of them; with ``weight`` = ``one`` it has
+    weight 1, as in the paper. Features must not be negative.
     """
     rows = unlocked_rows(features)
     columns = truth.tocsc()
     by_label, documents = columns.indptr.astype(np.int64), columns.indices
-    share = (1 / np.sqrt(np.maximum(np.diff(truth.indptr), 1))).astype(np.float32)
+    labels_each = np.maximum(np.diff(truth.indptr), 1) if weight == "root" else np.ones(int(truth.shape[0]))
+    share = (1 / np.sqrt(labels_each)).astype(np.float32)
     n_labels, n_features = int(truth.shape[1]), int(features.shape[1])
     most = most or n_features
     lengths = np.concatenate([[0], np.cumsum(np.diff(rows[0])[documents])])
@@ -242,7 +244,7 @@ def label_index(
     """The label embeddings to cluster: from the labels' documents (pifa), from their texts by ``encode``, or both."""
     sparse = dense = None
     if settings.index != "text":
-        sparse = instance_vectors(features, truth, settings.max_terms)
+        sparse = instance_vectors(features, truth, settings.max_terms, settings.document_weight)
     if settings.index != "pifa":
         dense = encode(label_texts(labels))
     return label_vectors(sparse, dense)

@@ -107,9 +107,13 @@ class AttentionMatch(MatchNetwork):
     """
 
     def __init__(
-        self, encoder: Encoder, n_clusters: int, heads: int, attention: int, dense: int, dropout: float, *, norm: bool
-    ) -> None:
-        """Build on an encoder; ``heads`` is r, ``attention`` is d_a, ``dense`` is the size of the hidden layer."""
+        self, encoder: Encoder, n_clusters: int, heads: int, attention: int, dense: int, dropout: float, *, norm: bool,
+        scaled: bool = True,
+    ) -> None:  # fmt: skip
+        """Build on an encoder; ``heads`` is r, ``attention`` is d_a, ``dense`` is the size of the hidden layer.
+
+        With ``scaled`` (not in the paper), the hidden layer has a lower learning rate if it has many inputs.
+        """
         super().__init__(encoder, dense, n_clusters)
         self.first = nn.Linear(encoder.hidden, attention, bias=False)  # W_s1
         self.second = nn.Linear(attention, heads, bias=False)  # W_s2
@@ -118,7 +122,7 @@ class AttentionMatch(MatchNetwork):
         self.dropout = nn.Dropout(dropout)
         # AdamW changes every weight by about the learning rate, whatever its gradient. With tens of thousands of inputs, such a
         # step can deactivate ReLU units for all documents, and a dead unit has no gradient.
-        self.rate_shares: dict[str, float] = {"dense.weight": min(1.0, _INPUTS / self.dense.in_features)}
+        self.rate_shares = {"dense.weight": min(1.0, _INPUTS / self.dense.in_features)} if scaled else {}
 
     def attend(self, states: Tensor, mask: Tensor) -> Tensor:
         """The attention weights A (batch, heads, length); they sum to one over the words, and padding has none."""

@@ -35,4 +35,6 @@ class LossSettings:
         first=True,
     )
     smoothing: float = param(0.0, "label smoothing: share of a target that is spread evenly", minimum=0, maximum=0.5)
-    prior_bias: bool = param(True, "whether the output bias starts at the labels' log-odds (sequences: log-frequencies)")
+    prior_bias: bool = param(
+        True, "whether the output bias starts at the labels' log-odds (sequences: log-frequencies; squared-hinge: 2 p - 1)"
+    )

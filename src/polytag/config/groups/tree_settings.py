@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from polytag.config.settings import param
 
 INDEXES = ("text", "pifa", "both")
+DOCUMENT_WEIGHTS = ("root", "one")
 NEGATIVES = ("teacher", "matcher")
 WORTHS = ("sigmoid", "l1-hinge", "l2-hinge", "l3-hinge", "l4-hinge")
 JOINS = ("network", "frozen", "none")
@@ -26,8 +27,12 @@ class TreeSettings:
         unless={"index": ("pifa",)},
     )  # fmt: skip
     max_terms: int = param(
-        500, "maximum number of features that represent a label; 0 = all", minimum=0, unless={"index": ("text",)}
+        500, "maximum number of features that represent a label; 0 = all, as in the paper", minimum=0, unless={"index": ("text",)}
     )
+    document_weight: str = param(
+        "root", "weight of a document with n labels in pifa: 1 / sqrt(n) (root), or one, as in the paper",
+        choices=DOCUMENT_WEIGHTS, unless={"index": ("text",)},
+    )  # fmt: skip
     trees: int = param(
         1, "number of trees, each from another seed; their probabilities are averaged", minimum=1, maximum=64, first=True
     )

@@ -58,6 +58,17 @@ class ClusterMatcher(NeuralModel):
     def _value(self, held: HeldOut, least: int) -> float:
         return match_quality(held.scores, held.truth, self.beam)
 
+    def _start_bias(self, network: nn.Module, counts: NDArray[Any], documents: int) -> None:
+        """Start at the constant that minimises the loss: log-odds, or ``2 p - 1`` for the squared hinge.
+
+        At log-odds of -8, ``-max(0, 1 - s)^3`` would be -729, and a rare cluster would never leave the end of the ranking.
+        """
+        super()._start_bias(network, counts, documents)
+        if self.objective.loss == SQUARED_HINGE:
+            assert isinstance(network, MatchNetwork)
+            with torch.no_grad():
+                network.output.bias.copy_(torch.tanh(network.output.bias / 2))
+
     def _label_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self.objective.loss == SQUARED_HINGE:
             return squared_hinge(logits.float(), targets, self.weights)

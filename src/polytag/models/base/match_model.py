@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from polytag.corpus import Corpus
     from polytag.run import Run
 
+log = logging.getLogger(__name__)
 _CELLS = 8_000_000  # documents x clusters that are scored at once
 
 
@@ -152,6 +154,11 @@ class MatchModel(Model):
 
     def _index(self, features: csr_array, truth: csr_array) -> State:
         """Clusters of similar labels (3.2)."""
+        if self._count() == len(self.labels):
+            log.info(
+                "each of the %d clusters is one label, so 'index' has no effect, and models that differ in it alone differ by "
+                "chance; set 'clusters' to fewer", self._count(),
+            )  # fmt: skip
         encoder = self.tree.label_encoder or self.encoding.encoder
         compute = self.compute.device, self.compute.precision
         encode = partial(text_vectors, encoder, vectors=self.words.vectors, seed=self.seed, compute=compute)

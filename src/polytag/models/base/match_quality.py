@@ -15,12 +15,19 @@ from polytag.scores import Scores
 Ranked: TypeAlias = tuple[NDArray[np.int32], NDArray[np.float32]]
 _RECALLS = 10
 _TIE = 0.01  # weight of the squared error of the probabilities; recall must outweigh it
-_POWERS = (1.0, 0.75, 0.5, 1.5, 0.25, 0.125)
+_POWERS = (1.0, 0.75, 1.5, 0.5, 2.0, 3.0, 0.25, 4.0, 0.125)
+_STEP, _LARGEST = 1.5, 32.0  # where the largest power is the best, larger ones are tried
 
 
 def precision_by_power(ranked: Callable[[float], Ranked], truth: csr_array, names: Sequence[str]) -> dict[float, float]:
-    """Precision on held-out documents for each power, nearest to 1 first; ``ranked(power)`` returns labels and logs."""
-    return {power: _precision(*ranked(power), truth, names) for power in _POWERS}
+    """Precision on held-out documents for each power, nearest to 1 first; ``ranked(power)`` returns labels and logs.
+
+    While the largest power is better than all others, a larger one is tried: the choice is no end of the grid.
+    """
+    found = {power: _precision(*ranked(power), truth, names) for power in _POWERS}
+    while (largest := max(found)) < _LARGEST and max(found, key=lambda power: found[power]) == largest:
+        found[_STEP * largest] = _precision(*ranked(_STEP * largest), truth, names)
+    return found
 
 
 def _precision(labels: NDArray[np.int32], logs: NDArray[np.float32], truth: csr_array, names: Sequence[str]) -> float:
