@@ -1,6 +1,7 @@
 """Train models with given settings and measure them: on validation while settings are chosen, on test once they are frozen.
 
     python benchmarks/neural.py --data DIR --jobs JOBS.json... --parallel 6 --out FILE [--only PATTERN] [--test] [--runs DIR]
+    python benchmarks/neural.py --data DIR --jobs JOBS.json... --queue 1500 --out FILE    # what is pending, in 1,500 seconds
 
 JOBS.json is a list of ``{"name": ..., "corpus": "reuters", "model": "bert", "options": {...}, "seeds": [0, 1, 2]}``. Jobs run
 side by side, one process each. Validation numbers are those of the decision fitted there, and cross-fitted (thresholds from the
@@ -9,10 +10,11 @@ other four fifths); test numbers come from the same classifier, with nothing cho
 With ``--runs`` every trained classifier is kept there as NAME-SEED, and ``{runs}`` and ``{seed}`` in an option stand for that
 folder and the seed: so can a mixture name the runs of an earlier call. A job's ``decisions`` are further rules that its scores
 are judged by: thresholds such as 0.5, ``"decoded"``, or ``"closed"`` and ``"open"`` under the label tree. Its ``variants`` are
-settings that a trained model is given afterwards.
+settings that a trained model is given afterwards, and its ``extra`` names further files of training documents.
 
-With ``--keep`` the label sets that every classifier decides are kept in a folder, as NAME-SEED.npz, for ``bootstrap.py``; with
-``--scores`` the scores of the validation documents are, in half precision, to try mixtures on.
+With ``--keep`` the label sets that every classifier decides, by every rule, are kept in a folder, as NAME-SEED.npz, for
+``bootstrap.py``; with ``--scores`` all scores are, in half precision, to try mixtures on. ``--queue`` is described in
+``job_queue.py``: rows of FILE are kept, and what they lack is trained.
 """
 
 from __future__ import annotations
@@ -24,24 +26,28 @@ import re
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
-KEPT = ("micro_f1", "macro_f1", "subset_accuracy", "p@1", "p@3", "p@5", "hamming_loss", "samples_f1", "calibration_error")
+from bootstrap import OWN, keep
+from job_queue import Ledger, run_queue
+
+KEPT = ("micro_f1", "macro_f1", "subset_accuracy", "micro_precision", "micro_recall", "p@1", "p@3", "p@5", "hamming_loss")
+KEPT += ("samples_f1", "calibration_error")
 RANKED = tuple(f"{name}@{k}" for name in ("r", "psp") for k in (1, 3, 5))
 
 
 def run_one(told: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
     """Train once and measure."""
-    from bootstrap import keep
-    from polytag import Classifier, Corpus, LabelSet
+    from polytag import Classifier, LabelSet
     from polytag.run import Run
 
     folder = told.data / job["corpus"]
     labels = LabelSet.read(next(folder.glob("labels.jsonl*")))
     names = ("train", "valid", "test")[: 2 + told.test]
-    parts = {name: _first(Corpus.read(folder / f"{name}.jsonl.xz", labels=labels), told.documents) for name in names}
+    files = {name: [name, *(job.get("extra", []) if name == "train" else [])] for name in names}
+    parts = {name: _first(_read(folder, files[name], labels), told.documents) for name in names}
     classifier = Classifier(job["model"], {**_filled(job.get("options", {}), told), "seed": told.seed})
     log = _Log()
     start = time.perf_counter()
@@ -53,21 +59,39 @@ def run_one(told: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
     }
     row |= {"by_epoch": log.values, "mixing": log.mixing, "power": log.power}
     if told.runs:
-        classifier.save(told.runs / f"{job['name'].replace(' ', '-')}-{told.seed}")
-    if told.keep:
-        sets = {name: classifier.decision.decide(classifier.scores(parts[name].texts), labels) for name in names[1:]}
-        keep(told.keep / f"{job['name'].replace(' ', '-')}-{told.seed}.npz", {n: (sets[n], parts[n].truth) for n in sets})
-    if told.scores:
-        _keep_scores(told.scores / f"{job['name'].replace(' ', '-')}-{told.seed}.npz", classifier.scores(parts["valid"].texts))
-    learned = job["model"] == "mixed" and job.get("options", {}).get("folds")  # from validation documents too
+        classifier.save(run_folder(told.runs, job, told.seed))
+    folded = job["model"] == "mixed" and job.get("options", {}).get("folds")
+    learned = folded or classifier.model.learns_from_valid  # from validation documents too: no metrics on them
+    kept = {}
     for name in names[2 if learned else 1 :]:
         start = time.perf_counter()
         row[name] = _kept(classifier.evaluate(parts[name]))
         row[f"{name}_seconds"] = time.perf_counter() - start
         row[f"{name}_matching"] = _matching(classifier.model, parts[name])
-        row[f"{name}_decisions"] = {str(rule): _judged(classifier, parts[name], rule) for rule in job.get("decisions", [])}
         row[f"{name}_variants"] = [_varied(classifier, parts[name], options) for options in job.get("variants", [])]
+        rules = job.get("decisions", [])
+        if rules or told.keep or told.scores:
+            scored = _Scored(classifier, parts[name])
+            row[f"{name}_decisions"] = {str(rule): scored.judged(rule) for rule in rules}
+            kept[name] = scored
+    place = f"{job['name'].replace(' ', '-')}-{told.seed}.npz"
+    if told.keep:
+        keep(told.keep / place, {name: (one.corpus.truth, one.sets) for name, one in kept.items()})
+    if told.scores:
+        _keep_scores(told.scores / place, {name: one.scores for name, one in kept.items()})
     return row
+
+
+def run_folder(runs: Path, job: dict[str, Any], seed: int) -> Path:
+    """Where a trained classifier is kept."""
+    return runs / f"{job['name'].replace(' ', '-')}-{seed}"
+
+
+def _read(folder: Path, names: list[str], labels: Any) -> Any:
+    """The documents of one or several files."""
+    from polytag import Corpus
+
+    return reduce(Corpus.concat, [Corpus.read(folder / f"{name}.jsonl.xz", labels=labels) for name in names])
 
 
 def _filled(options: Any, told: argparse.Namespace) -> Any:
@@ -79,13 +103,17 @@ def _filled(options: Any, told: argparse.Namespace) -> Any:
     return options.format(runs=told.runs, seed=told.seed) if isinstance(options, str) else options
 
 
-def _keep_scores(path: Path, scores: Any) -> None:
+def _keep_scores(path: Path, parts: dict[str, Any]) -> None:
     """Scores as sparse rows, rounded to half precision."""
     import numpy as np
 
-    matrix = scores.matrix
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, data=matrix.data.astype(np.float16), indices=matrix.indices, indptr=matrix.indptr)
+    arrays = {}
+    for name, scores in parts.items():
+        matrix = scores.matrix
+        arrays |= {f"{name}_data": matrix.data.astype(np.float16), f"{name}_indices": matrix.indices}
+        arrays[f"{name}_indptr"] = matrix.indptr
+    np.savez_compressed(path, **arrays)
 
 
 def _kept(found: dict[str, float]) -> dict[str, float]:
@@ -109,34 +137,34 @@ def _matching(model: Any, corpus: Any) -> dict[str, float]:
     return {key: value for key, value in ranking_metrics(truth, scores).items() if key in KEPT}
 
 
-def _judged(classifier: Any, corpus: Any, rule: str | float) -> dict[str, float]:
-    """What another rule makes of the same scores; at a fixed threshold there is no least number of labels, as in the paper."""
-    import numpy as np
+class _Scored:
+    """The scores of one part of a corpus, and what several rules make of them."""
 
-    from polytag.decision.decision import Decision
+    def __init__(self, classifier: Any, corpus: Any) -> None:
+        self.classifier, self.corpus = classifier, corpus
+        self.scores = classifier.scores(corpus.texts)
+        self.sets = {OWN: classifier.decision.decide(self.scores, classifier.labels)}
 
-    own = classifier.decision
-    if rule in ("closed", "open"):
-        classifier.decision = dataclasses.replace(own, closed=rule == "closed")
-    elif rule == "decoded":
-        classifier.decision = Decision("decoded", own.optimise)
-    else:
-        classifier.decision = Decision("threshold", own.optimise, thresholds=np.full(1, rule, dtype=np.float32))
-    try:
-        found = _kept(classifier.evaluate(corpus))
+    def judged(self, rule: str | float) -> dict[str, float]:
+        """The metrics of a rule; at a fixed threshold there is no least number of labels, as in the papers."""
+        import numpy as np
+
+        from polytag.decision.decision import Decision
+        from polytag.metrics.of_sets import evaluate
+
+        own = self.classifier.decision
         if rule in ("closed", "open"):
-            found["documents_that_violate_the_tree"] = _violations(classifier, corpus)
+            decision = dataclasses.replace(own, closed=rule == "closed")
+        elif rule == "decoded":
+            decision = Decision("decoded", own.optimise)
+        else:
+            decision = Decision("threshold", own.optimise, thresholds=np.full(1, rule, dtype=np.float32))
+        sets = self.sets[str(rule)] = decision.decide(self.scores, self.classifier.labels)
+        found = _kept(evaluate(self.corpus.truth, sets, self.scores))
+        if rule in ("closed", "open"):
+            wider = np.diff(self.classifier.labels.close(sets).indptr)
+            found["documents_that_violate_the_tree"] = float((wider > np.diff(sets.indptr)).sum())
         return found
-    finally:
-        classifier.decision = own
-
-
-def _violations(classifier: Any, corpus: Any) -> float:
-    """How many documents get a label without one of its ancestors."""
-    import numpy as np
-
-    sets = classifier.decision.decide(classifier.scores(corpus.texts), classifier.labels)
-    return float((np.diff(classifier.labels.close(sets).indptr) > np.diff(sets.indptr)).sum())
 
 
 def _varied(classifier: Any, corpus: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +174,7 @@ def _varied(classifier: Any, corpus: Any, options: dict[str, Any]) -> dict[str, 
     start = time.perf_counter()
     found: dict[str, Any] = {"options": options, **_kept(classifier.evaluate(corpus)), "seconds": time.perf_counter() - start}
     if "beam" in options and classifier.model._decoded_width():
-        found["decoded"] = _judged(classifier, corpus, "decoded")
+        found["decoded"] = _Scored(classifier, corpus).judged("decoded")
     classifier.model.change(before)
     return found
 
@@ -209,7 +237,8 @@ def main() -> None:
     parser.add_argument("--test", action="store_true", help="open the test documents too")
     parser.add_argument("--runs", type=Path, help="keep the trained classifiers in this folder")
     parser.add_argument("--keep", type=Path, help="keep the decided label sets in this folder")
-    parser.add_argument("--scores", type=Path, help="keep the scores of the validation documents in this folder")
+    parser.add_argument("--scores", type=Path, help="keep all scores in this folder")
+    parser.add_argument("--queue", type=float, help="keep the rows of --out, and train what is pending for this many seconds")
     parser.add_argument("--documents", type=int, default=0, help="number of documents of each split, to try the jobs; 0 = all")
     parser.add_argument("--one", help="a job as JSON, run in this process")
     parser.add_argument("--seed", type=int, default=0)
@@ -217,22 +246,24 @@ def main() -> None:
     if told.one:
         print(json.dumps(run_one(told, json.loads(told.one))))
         return
-    jobs = [job for path in told.jobs for job in json.loads(path.read_text()) if re.search(told.only, job["name"])]
-    with ThreadPoolExecutor(told.parallel) as pool:
-        pending = {pool.submit(run_job, told, job, seed): job for job in jobs for seed in job.get("seeds", [0])}
-        for job in jobs:
-            job["rows"] = []
-        for future in as_completed(pending):
-            job = pending[future]
-            job["rows"] = sorted([*job["rows"], future.result()], key=lambda row: row["seed"])
-            job["summary"] = {part: summary(job["rows"], part) for part in ("valid", "test")}
-            told.out.write_text(json.dumps(jobs, indent=1) + "\n")
-            _print(job)
+    files = [[job for job in json.loads(path.read_text()) if re.search(told.only, job["name"])] for path in told.jobs]
+    left = run_queue(
+        files,
+        Ledger(told.out, resume=told.queue is not None),
+        lambda job, seed: run_job(told, job, seed),
+        lambda rows: {part: summary(rows, part) for part in ("valid", "test")},
+        _print,
+        parallel=told.parallel,
+        seconds=told.queue or 0.0,
+        run_of=lambda job, seed: run_folder(told.runs, job, seed) if told.runs else None,
+    )
+    for name, seed in left:
+        print(f"{name}, seed {seed}: no time left", flush=True)
 
 
 def _print(job: dict[str, Any]) -> None:
     errors = [row["error"][-300:] for row in job["rows"] if "error" in row]
-    crossed = [max(row["decision"].get("cross_fitted", {"": 0}).values()) for row in job["rows"] if "error" not in row]
+    crossed = [max(row["decision"].get("cross_fitted", {}).values(), default=0) for row in job["rows"] if "error" not in row]
     seconds = [round(row["train_seconds"]) for row in job["rows"] if "error" not in row]
     for part, found in job["summary"].items():
         if found:

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.metrics.of_sets import macro_f1, micro_f1
+from polytag.metrics.of_sets import macro_f1, micro_f1, subset_accuracy
 
 _SPEC = importlib.util.spec_from_file_location("bootstrap", Path(__file__).parents[1] / "benchmarks" / "bootstrap.py")
 assert _SPEC is not None and _SPEC.loader is not None
@@ -64,13 +64,27 @@ def test_it_is_paired() -> None:
     assert same["interval_95"] == [0.0, 0.0]
 
 
-def test_sets_are_kept_and_read_again(tmp_path: Path) -> None:
-    decided, truth = guessed(0.1, 3)
-    bootstrap.keep(tmp_path / "new" / "aapd-laco-0.npz", {"test": (decided, truth)})
-    again = bootstrap.kept(tmp_path / "new" / "aapd-laco-0.npz", "test")
-    assert not (again[0] != decided).nnz and not (again[1] != truth).nnz and again[1].shape == truth.shape
+def test_sets_of_every_rule_are_kept_and_read_again(tmp_path: Path) -> None:
+    """The paper's rule is the decoded set; for a model that decodes none, it is 0.5."""
+    (decided, truth), (half, _), (decoded, _) = guessed(0.1, 3), guessed(0.2, 4), guessed(0.3, 5)
+    plain, generated = tmp_path / "new" / "aapd-laco-0.npz", tmp_path / "new" / "aapd-sgm-0.npz"
+    bootstrap.keep(plain, {"test": (truth, {"decided": decided, "0.5": half})})
+    bootstrap.keep(generated, {"test": (truth, {"decided": decided, "0.5": half, "decoded": decoded})})
+    for path, rule, expected in ((plain, "decided", decided), (plain, "paper", half), (generated, "paper", decoded)):
+        again = bootstrap.kept(path, "test", rule)
+        assert not (again[0] != expected).nnz and not (again[1] != truth).nnz and again[1].shape == truth.shape
     with pytest.raises(SystemExit, match="without --test"):
-        bootstrap.kept(tmp_path / "new" / "aapd-laco-0.npz", "valid")
+        bootstrap.kept(plain, "valid")
+    with pytest.raises(SystemExit, match="no sets by 'decoded'"):
+        bootstrap.kept(plain, "test", "decoded")
+
+
+def test_subset_accuracy_is_the_packages() -> None:
+    worse, better = guessed(0.08, 1), guessed(0.03, 2)
+    found = bootstrap.compare([worse], [better], draws=200)["subset_accuracy"]
+    assert found["base_by_seed"] == pytest.approx([subset_accuracy(worse[1], worse[0])])
+    assert found["difference"] == pytest.approx(subset_accuracy(better[1], better[0]) - subset_accuracy(worse[1], worse[0]))
+    assert found["interval_95"][0] > 0
 
 
 def test_other_documents_are_refused() -> None:
