@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
@@ -18,7 +19,10 @@ from polytag.config.settings import effective
 from polytag.corpus import Corpus
 from polytag.decision.calibration import Platt
 from polytag.decision.decision import Decision
-from polytag.errors import ConfigError, DataError, NotFittedError, brief
+from polytag.errors import ConfigError, DataError, NotFittedError, brief, suggestion
+from polytag.explain.explanation import Explanation
+from polytag.explain.judge import Judge
+from polytag.explain.nearest import Neighbourhood
 from polytag.formats.document import ReadOptions
 from polytag.formats.inputs import checked_count, checked_mapping, checked_path, checked_texts, listed_texts
 from polytag.kernels.sparse_rows import places_of, stack_rows
@@ -35,6 +39,7 @@ Item = TypeVar("Item")
 _CELLS = 4_000_000  # maximum number of entries (documents x labels) of a batch
 _MOST = 2_000  # maximum number of documents of a batch
 _FIT = "fit takes fit(train, valid) with Corpus objects, or fit(texts, labels) with plain lists"
+_LISTED = 20  # labels up to which an error message lists them all
 _KEPT = 100  # labels per document that an evaluation keeps; metrics at k need far fewer
 
 
@@ -229,6 +234,37 @@ class Classifier:
             for (item, _), prediction in zip(batch, rows, strict=True):
                 yield item, prediction
             first += len(batch)
+
+    def explain(
+        self,
+        text: str,
+        labels: str | Sequence[str] | None = None,
+        *,
+        exact: bool = False,
+        near: Corpus | None = None,
+        neighbours: int = 3,
+    ) -> Explanation:
+        """Why a text has its labels, or these labels: what each word contributes, for the label and against it.
+
+        Contributions of linear models are exact in any case. Of other models, ``exact`` leaves every word out; otherwise phrases
+        are left out first. With a corpus, its nearest documents with the label are added (``neighbours``).
+        """
+        self._require_trained()
+        text = checked_texts([text])[0]
+        wanted = (
+            None if labels is None else [self._label_index(name) for name in ([labels] if isinstance(labels, str) else labels)]
+        )
+        judge = Judge(self.model, self.calibration, self.decision)
+        found = judge.explain(text, wanted, exact=exact)
+        return found if near is None else Neighbourhood(near).added_to(found, neighbours)
+
+    def _label_index(self, name: Any) -> int:
+        found = self.labels.find(name) if isinstance(name, str) else None
+        if found is None:
+            known = self.labels.names if len(self.labels) <= _LISTED else get_close_matches(str(name), self.labels.names)
+            hint = suggestion(str(name), known) if known else "`polytag predict --top 10` shows labels"
+            raise DataError(f"there is no label {brief(name)} in this classifier; {hint}")
+        return found
 
     def evaluate(self, corpus: Corpus | Sequence[str], labels: Any = None, *, classes: Any = None) -> dict[str, float]:
         """All metrics on a labelled corpus, or on plain lists: ``evaluate(texts, labels)``, as in ``fit``.

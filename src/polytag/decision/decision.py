@@ -17,7 +17,7 @@ from polytag.kernels.sparse_rows import places_of, stack_rows
 from polytag.kernels.threads import in_threads
 from polytag.labels import LabelSet
 from polytag.metrics.of_sets import macro_f1, micro_f1, subset_accuracy
-from polytag.scores import Scores
+from polytag.scores import Kind, Scores
 from polytag.storage.schema import Anything, Array, Number, Sizes, Switch, Table, Text
 from polytag.storage.state_json import State
 
@@ -86,8 +86,7 @@ class Decision:
         elif self.rule == "top_k":
             predicted = apply(scores, np.full(1, np.inf, dtype=np.float32), max(self.k, self.min_labels))
         elif self.rule == "auto":  # not fitted
-            even = np.full(1, 0.5 if scores.kind == "probability" else 0.0, dtype=np.float32)
-            predicted = apply(scores, even, self.min_labels)
+            predicted = apply(scores, _even(scores.kind), self.min_labels)
         else:
             predicted = apply(scores, self.thresholds, self.min_labels)
         return labels.close(predicted) if self.closed else predicted
@@ -104,6 +103,12 @@ class Decision:
         filled = csr_array(stack_rows([decoded, best])[order])
         filled.sort_indices()
         return filled
+
+    def limits(self, kind: Kind, n_labels: int) -> NDArray[np.float32] | None:
+        """The threshold of every label, for scores of this kind; None if the rule has none."""
+        if self.rule in ("top_k", "decoded"):
+            return None
+        return np.broadcast_to(_even(kind) if self.rule == "auto" else self.thresholds, (n_labels,))
 
     def fit(self, scores: Scores, truth: csr_array, labels: LabelSet) -> Decision:
         """Choose the rule and its thresholds on scores of held-out documents."""
@@ -210,6 +215,11 @@ def _decoded_first(scores: Scores, decoded: csr_array, rows: NDArray[np.int64]) 
     values = np.concatenate([some.data[other], np.full(len(sets.indices), np.inf, dtype=some.data.dtype)])
     places = np.concatenate([row[0][other], row[1]]), np.concatenate([some.indices[other], sets.indices])
     return replace(scores, matrix=csr_array((values, places), shape=some.shape), decoded=None, log_probability=None)
+
+
+def _even(kind: Kind) -> NDArray[np.float32]:
+    """The threshold of a decision that was not fitted."""
+    return np.full(1, 0.5 if kind == "probability" else 0.0, dtype=np.float32)
 
 
 def reached(scores: Scores, truth: csr_array, labels: LabelSet, metric: str, least: int) -> float:

@@ -14,10 +14,12 @@ from polytag.config.groups.decoder_settings import OrderSettings
 from polytag.labels import indicator
 from polytag.linear.block_kernels import run_chain
 from polytag.linear.svm import Problem, Separators, separators_schema, train_separators
+from polytag.models.base.attribution import Attribution, linear_parts
 from polytag.models.base.tfidf_model import TfidfModel
 from polytag.models.model import State, group
 from polytag.scores import Scores
 from polytag.storage.schema import Array, Table
+from polytag.text.word_shares import WordShares
 
 ORDERS = ("frequency", "given", "random")
 
@@ -69,6 +71,32 @@ class ClassifierChain(TfidfModel):
             scores = Scores.full(table, names, "margin", decoded=decoded)
             parts.append(scores if k is None else scores.best(k))
         return Scores.stack(parts)
+
+    def _attributed(self, found: WordShares, labels: NDArray[np.int64]) -> Attribution:
+        """Contributions to the margins, through the chain too.
+
+        A predicted label adds its links to later margins. If it is predicted for the text but not for an empty one, the words
+        share these links in proportion to their contributions to its margin.
+        """
+        chain: Chain = self.trained
+        alone = linear_parts(found, chain.separators.weights, np.arange(len(self.labels)), chain.separators.bias)
+        assert alone.bias is not None
+        values, bias, predicted = alone.values.copy(), alone.bias.copy(), []
+        for label in chain.order.tolist():
+            own, without = values[:, label].copy(), bias[label] > 0
+            if bias[label] + own.sum() > 0:
+                predicted.append(label)
+            if (bias[label] + own.sum() > 0) != without:
+                values += np.outer(own / abs(own.sum()), chain.links[label])
+            if without:
+                bias += chain.links[label]
+        details = [{"links": self._links(predicted, label)} for label in labels.tolist()]
+        return Attribution(found.spans, values[:, labels], bias[labels], details)
+
+    def _links(self, predicted: Sequence[int], label: int) -> list[dict[str, Any]]:
+        """What the predicted labels add to the margin of a label."""
+        links = self.trained.links[:, label]
+        return [{"label": self.labels.names[one], "contribution": float(links[one])} for one in predicted if links[one]]
 
     def _trained_schema(self, features: str) -> Table:
         order = Array(("int64",), ("labels",), low=0, below="labels", order="distinct")

@@ -15,12 +15,14 @@ from polytag.config.groups.text_settings import TextSettings
 from polytag.config.groups.training_settings import ComputeSettings
 from polytag.errors import ConfigError
 from polytag.linear.svm import Problem
+from polytag.models.base.attribution import Attribution, linear_parts
 from polytag.models.base.linear_model import Folds, LinearModel
 from polytag.models.model import State, group, param
-from polytag.nn.encoding.document_vectors import document_vectors
+from polytag.nn.encoding.document_vectors import document_vectors, vector_shares
 from polytag.nn.encoding.encoders import Encoder, build_encoder
 from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained
 from polytag.nn.encoding.restored_network import ENCODER, WEIGHTS, restored_network
+from polytag.nn.encoding.token_places import located
 from polytag.nn.training.batch import Layout, tokenise
 from polytag.nn.training.checkpoint import to_arrays
 from polytag.nn.training.devices import pick_device
@@ -28,6 +30,7 @@ from polytag.storage.schema import Anything, Optional, Schema, Table
 from polytag.text.preprocess import prepare
 from polytag.text.tfidf import TFIDF, Tfidf
 from polytag.text.tokens import TOKENS, SubwordTokens, WordTokens, tokens_from_state
+from polytag.text.word_shares import word_shares
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -71,16 +74,46 @@ class Embed(LinearModel):
         """The encoder's vectors (documents, hidden)."""
         assert self.tokens is not None and self.network is not None
         self.network.to(pick_device(self.compute.device))
-        length = min(self.encoding.max_length, self.network.positions or self.encoding.max_length)
-        layout = Layout(length, prefix=self.tokens.prefix, suffix=self.tokens.suffix, pad=self.tokens.pad)
         return document_vectors(
-            self.network, tokenise(self.tokens, texts, run), layout, self.encoding.pooling, self.compute.precision
+            self.network, tokenise(self.tokens, texts, run), self._layout(), self.encoding.pooling, self.compute.precision
         )
+
+    def _layout(self) -> Layout:
+        """The input of a document: its first tokens."""
+        assert self.tokens is not None and self.network is not None
+        length = min(self.encoding.max_length, self.network.positions or self.encoding.max_length)
+        return Layout(length, prefix=self.tokens.prefix, suffix=self.tokens.suffix, pad=self.tokens.pad)
 
     def _joined(self, vectors: NDArray[np.float32], texts: Sequence[str]) -> csr_array:
         """Feature rows: the document vector, then tf-idf."""
         rows = csr_array(vectors)
         return csr_array(hstack([rows, self.tfidf.transform(texts)], format="csr")) if self.inputs == "both" else rows
+
+    def attribute(self, text: str, labels: NDArray[np.int64], *, exact: bool = False) -> Attribution:
+        """Exact contributions of the words to the margin: by tf-idf, and by their states in the mean that the vector is.
+
+        What punctuation and special tokens add to the vector is part of the bias. The state of the first token (pooling cls) is
+        no sum; words are left out then.
+        """
+        self.require_fitted()
+        assert self.tokens is not None and self.network is not None
+        device = pick_device(self.compute.device)
+        found = located(self.tokens, self._layout(), device, text, self.texts, given=self.tfidf.given)
+        shares = vector_shares(self.network.to(device), found.batch, self.encoding.pooling, self.compute.precision)
+        if shares is None:
+            return super().attribute(text, labels, exact=exact)
+        hidden, weights = self.network.hidden, self.trained.weights
+        parts = shares @ np.asarray(csr_array(weights[:hidden])[:, labels].toarray(), dtype=np.float64)  # (positions, labels)
+        values, bias = found.by_word(parts), np.asarray(self.trained.bias[labels], dtype=np.float64)
+        bias = bias + parts[found.words < 0].sum(axis=0)
+        if self.inputs == "both":
+            values = (
+                values
+                + linear_parts(
+                    word_shares(self.tfidf, text, self.texts), csr_array(weights[hidden:]), labels, self.trained.bias
+                ).values
+            )
+        return Attribution(found.spans, values, bias)
 
     def state(self) -> State:
         """The tokeniser, the encoder and the weights."""

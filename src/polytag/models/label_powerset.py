@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,10 +15,12 @@ from polytag.config.groups.text_settings import TfidfSettings
 from polytag.labels import indicator
 from polytag.linear.block_kernels import labels_of_sets
 from polytag.linear.svm import Problem, Separators, separators_schema, train_separators
+from polytag.models.base.attribution import Attribution, linear_parts
 from polytag.models.base.tfidf_model import TfidfModel
 from polytag.models.model import State, group
 from polytag.scores import Scores
 from polytag.storage.schema import Sparse, Table
+from polytag.text.word_shares import WordShares
 
 _SETS = 50  # best label sets per document from which the label scores are computed
 
@@ -75,6 +77,27 @@ class LabelPowerset(TfidfModel):
         matrix = csr_array((values[:used], indices[:used], indptr), shape=(len(found), sets.shape[1]))
         scores = Scores(matrix, names, "margin", float("-inf"), csr_array(sets[found[:, 0]]))
         return scores if k is None else scores.best(k)
+
+    def _attributed(self, found: WordShares, labels: NDArray[np.int64]) -> Attribution:
+        """Contributions to the margin of the best label set that contains each label."""
+        trained: Powerset = self.trained
+        row = csr_array(found.shares.sum(axis=0).reshape(1, -1).astype(np.float32))
+        margins, holders = trained.separators.all(row)[0], trained.sets.tocsc()
+        best = np.zeros(len(labels), dtype=np.int64)
+        for place, label in enumerate(labels.tolist()):
+            sets = holders.indices[holders.indptr[label] : holders.indptr[label + 1]]
+            best[place] = sets[np.argmax(margins[sets])] if len(sets) else -1
+        parts = linear_parts(found, trained.separators.weights, np.maximum(best, 0), trained.separators.bias)
+        assert parts.bias is not None
+        bias = np.where(best < 0, float("-inf"), parts.bias)  # a label of no set cannot be predicted
+        return replace(parts, bias=bias, details=[{"set": self._names_of(number)} for number in best.tolist()])
+
+    def _names_of(self, number: int) -> list[str]:
+        """The labels of a set; -1 is none."""
+        sets: csr_array = self.trained.sets
+        if number < 0:
+            return []
+        return [self.labels.names[label] for label in sets.indices[sets.indptr[number] : sets.indptr[number + 1]].tolist()]
 
     def _trained_schema(self, features: str) -> Table:
         return Table({"separators": separators_schema(features, "sets"), "sets": Sparse(("sets", "labels"), ascending=True)})

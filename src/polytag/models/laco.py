@@ -19,6 +19,7 @@ from polytag.config.groups.window_settings import WindowSettings
 from polytag.decision.thresholds import common
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
+from polytag.models.base.attribution import Attention
 from polytag.models.base.joint_model import JointModel
 from polytag.models.base.neural_model import NeuralModel
 from polytag.models.model import HeldOut, State, group, param
@@ -301,6 +302,18 @@ class Laco(JointModel):
         assert self.network is not None and earlier.network is not None and isinstance(earlier, Laco)
         trained = LabelSet(earlier.labels.names[: earlier.seen])  # labels that were added after training have no rows
         take_over(self.network, earlier.network.state_dict(), self.labels, trained)
+
+    def attention(self, text: str) -> Attention | None:
+        """The map of words and labels: tanh of their filtered compatibility (eq. 1 and 2), before the maximum over labels."""
+        network, found = self._located(text)
+        assert isinstance(network, LacoNetwork)
+        if network.cross is None:
+            return None
+        with torch.inference_mode():
+            joint = network.encode(found.batch.ids, found.batch.mask)
+            fit = torch.tanh(network.cross.fit(joint.words, joint.mask, joint.labels).float())[0]  # (labels, length)
+        weights = found.by_word((fit * joint.mask[0]).T.cpu().numpy())
+        return Attention(found.spans, np.arange(weights.shape[1]), weights)
 
     # -- labels added after training -------------------------------------------------------------------------------
 

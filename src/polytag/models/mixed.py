@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self
 
@@ -15,6 +15,8 @@ from polytag.config.groups.solver_settings import HoldOutSettings
 from polytag.config.retired import carried_over
 from polytag.config.settings import declared
 from polytag.errors import ConfigError, suggestion
+from polytag.labels import indicator
+from polytag.models.base.attribution import Attribution, scores_of
 from polytag.models.mixture.finished_run import FinishedRun, Trained, learned_from_valid, part_of_run
 from polytag.models.mixture.parallel_training import Training, train_parts
 from polytag.models.mixture.part import PART, EncodedPart, FixedScores, LabelScorer, MemberScores, Part, scores_candidates_only
@@ -277,6 +279,17 @@ class Mixed(Model):
             wanted = 4 * k + _CANDIDATES
         found = (self._mixture(texts[at : at + size], wanted) for at in range(0, max(1, len(texts)), size))
         return Scores.stack([scores if k is None else scores.best(k) for scores in found])
+
+    def attribute(self, text: str, labels: NDArray[np.int64], *, exact: bool = False) -> Attribution:
+        """By leaving words out; with the probability that each member gives, and its weight."""
+        found = super().attribute(text, labels, exact=exact)
+        asked = indicator([labels], len(self.labels))
+        rows = []
+        for part, share in zip(self.trained, self.shares, strict=True):
+            scores = part.given(part.model.encode([text]), asked, self.labels.names)
+            for place, value in enumerate(scores_of(scores, labels)[0].tolist()):
+                rows.append((place, {"part": part.name, "weight": share, "probability": value}))
+        return replace(found, details=[{"parts": [row for at, row in rows if at == place]} for place in range(len(labels))])
 
     def scored_labels(self) -> int:
         """The sum over the members, as if their candidates were disjoint."""

@@ -18,10 +18,12 @@ from polytag.config.retired import carried_over, present_names
 from polytag.config.settings import assign, built, check_settings, flat, group, param, refuse_idle
 from polytag.errors import ConfigError, NotFittedError
 from polytag.formats.inputs import checked_count
-from polytag.labels import LabelSet
+from polytag.labels import LabelSet, indicator
+from polytag.models.base.attribution import Attention, Attribution, leave_words_out, margins_in
 from polytag.scores import Scores
 from polytag.storage.schema import Anything, Schema, check
 from polytag.storage.state_json import State
+from polytag.text.word_shares import word_spans
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -171,6 +173,26 @@ class Model(ABC):
     def described_parts(self) -> list[dict[str, Any]]:
         """Descriptions of its member models, with their weights; empty unless it is composite."""
         return []
+
+    # -- explaining ------------------------------------------------------------------------------------------------
+
+    def attribute(self, text: str, labels: NDArray[np.int64], *, exact: bool = False) -> Attribution:
+        """What each word of a text contributes to the scores of these labels, given by their indices.
+
+        By default the change of the log-odds if the word is left out: with ``exact`` every word, otherwise phrases first.
+        Models whose score is a sum override it.
+        """
+        spans = word_spans(text)
+        return Attribution(spans, leave_words_out(text, spans, lambda texts: self.margins_of(texts, labels), exact=exact))
+
+    def margins_of(self, texts: Sequence[str], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Margins or log-odds (texts, labels) of these labels, candidates or not."""
+        asked = indicator([np.sort(labels)] * len(texts), len(self.labels))
+        return margins_in(self.encode(texts).given(asked), labels)
+
+    def attention(self, text: str) -> Attention | None:
+        """The attention of the words of a text, per label; None if the model has none."""
+        return None
 
     # -- files -----------------------------------------------------------------------------------------------------
 

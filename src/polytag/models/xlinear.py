@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +17,20 @@ from polytag.config.groups.solver_settings import HoldOutSettings, SolverSetting
 from polytag.config.groups.text_settings import TextSettings, TfidfSettings
 from polytag.config.groups.tree_settings import RankSettings, TreeSettings
 from polytag.config.registry import imported
-from polytag.decision.candidate_curve import CURVE, STRAIGHT, curved, curved_rows, fit_curve
+from polytag.decision.candidate_curve import CURVE, STRAIGHT, curved, curved_rows, fit_curve, log_odds
 from polytag.linear.svm import Problem
+from polytag.models.base.attribution import Attribution
 from polytag.models.model import Encoded, HeldOut, Model, State, group, param
 from polytag.scores import Scores
 from polytag.storage.schema import Array, Schema, Sizes, Table
 from polytag.text.preprocess import prepare
 from polytag.text.tfidf import TFIDF, Tfidf, tfidf_rows
+from polytag.text.word_shares import word_shares
 from polytag.xmc.estimate import announce, estimate, limit_of, tree_levels
 from polytag.xmc.index import LabelTree, build_tree, label_index
 from polytag.xmc.joined_features import TextVectors, joined_rows
 from polytag.xmc.rank import Chunks, Forest, forest_schema
+from polytag.xmc.tree_path import described, log_probability, mean_probability, path_to, step_of
 from polytag.xmc.tree_training import Ranking, TreeTraining, tree_weights
 
 if TYPE_CHECKING:
@@ -163,6 +166,35 @@ class XLinear(Model):
         """Compute the features of texts."""
         self.require_fitted()
         return EncodedRows(self, texts)
+
+    def attribute(self, text: str, labels: NDArray[np.int64], *, exact: bool = False) -> Attribution:
+        """Contributions of the words to the calibrated log-odds, and the path to each label with the words at each level.
+
+        A node's margin is a sum over the words. What follows is not linear; there the words share the difference to an empty text
+        in the same proportions. Document vectors are no sum over words; then words are left out.
+        """
+        self.require_fitted()
+        if self.vectors is not None:
+            return super().attribute(text, labels, exact=exact)
+        assert self.forest is not None
+        found = word_shares(self.tfidf, text, self.texts)
+        row = csr_array(found.shares.sum(axis=0).reshape(1, -1))
+        sums, details = [], list[dict[str, Any]]()
+        for label in labels.tolist():
+            trees = [
+                [step_of(ranker, turn, found.shares, row) for turn in path_to(ranker, label)] for ranker in self.forest.rankers
+            ]
+            logs = mean_probability([log_probability(steps, self.ranking.worth) for steps in trees])
+            sums.append(logs.through(*(self._log_odds(value) for value in (logs.value, logs.empty))))
+            levels = [(tree, step) for tree, steps in enumerate(trees, start=1) for step in steps]
+            names, worth = self.labels.names, self.ranking.worth
+            details.append({"path": [{"tree": tree, **described(step, found.spans, names, worth)} for tree, step in levels]})
+        values = np.stack([one.shares for one in sums], axis=1) if sums else np.zeros((len(found.spans), 0))
+        return Attribution(found.spans, values, np.array([one.empty for one in sums]), details)
+
+    def _log_odds(self, log: float) -> float:
+        """The calibrated log-odds of a log-probability."""
+        return float(self.curve[0] * log_odds(np.array(log)) + self.curve[1])
 
     def matched(self, texts: Sequence[str], truth: csr_array) -> tuple[Scores, csr_array]:
         """Scores of the best leaves of the first tree, and the leaves of the true labels."""

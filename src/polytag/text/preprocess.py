@@ -7,6 +7,10 @@ import sys
 import unicodedata
 from collections.abc import Sequence
 from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 NUMBER = "0"  # it passes the cleaning, and no other word equals it, because all digits of a text are replaced
 _DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
@@ -35,3 +39,49 @@ def prepare(texts: Sequence[str], how: str, max_words: int = 0) -> Sequence[str]
     if max_words:
         texts = [" ".join(text.split(maxsplit=max_words)[:max_words]) for text in texts]
     return texts
+
+
+class Aligned(NamedTuple):
+    """A prepared text, and the place of each of its characters in the original text: where it starts and where it ends."""
+
+    text: str
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+def aligned(text: str, how: str, max_words: int = 0) -> Aligned:
+    """Preprocess one text as ``prepare`` does, and remember where every character comes from."""
+    place = np.arange(len(text), dtype=np.int64)
+    found = Aligned(text, place, place + 1)
+    if how == "numbers":
+        found = _numbers_merged(text)
+    if how in ("clean", "numbers"):
+        sizes = [len(character.lower()) for character in found.text]  # a few letters become two
+        found = Aligned(found.text.lower(), np.repeat(found.starts, sizes), np.repeat(found.ends, sizes))
+        table = _without_punctuation()
+        found = _chosen(found, [at for at, character in enumerate(found.text) if ord(character) not in table])
+    if max_words:
+        words = list(re.finditer(r"\S+", found.text))[:max_words]
+        kept = [place for word in words for place in (*range(*word.span()), -1)][:-1]
+        found = _chosen(Aligned(found.text + " ", *(np.append(side, len(text)) for side in found[1:])), kept)
+    return found
+
+
+def _numbers_merged(text: str) -> Aligned:
+    """Every number replaced by one token, whose characters stand for all characters of the number."""
+    pieces, starts, ends, at = [], [], [], 0
+    for number in _DIGITS.finditer(text):
+        first, last = number.span()
+        pieces += [text[at:first], f" {NUMBER} "]
+        starts += [*range(at, first), *[first] * (len(NUMBER) + 2)]
+        ends += [*range(at + 1, first + 1), *[last] * (len(NUMBER) + 2)]
+        at = last
+    pieces.append(text[at:])
+    rest = np.arange(at, len(text), dtype=np.int64)
+    own = (np.array(side, dtype=np.int64) for side in (starts, ends))
+    return Aligned("".join(pieces), *(np.concatenate(both) for both in zip(own, (rest, rest + 1), strict=True)))
+
+
+def _chosen(found: Aligned, kept: list[int]) -> Aligned:
+    """Some characters of a text; -1 is its last one."""
+    return Aligned("".join(found.text[at] for at in kept), found.starts[kept], found.ends[kept])

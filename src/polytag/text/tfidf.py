@@ -240,7 +240,7 @@ class Tfidf:
         seen = np.zeros(len(self.keys), dtype=bool)
         for batch in _batches(texts):
             hashes, _, starts, stops = word_hashes(batch, ngrams=self.ngrams, lowercase=self.lowercase)
-            found = self._columns(hashes)
+            found = self.columns(hashes)
             first = np.empty(len(self.keys), dtype=np.int64)
             first = first[: _new_columns(found, seen, first)]
             joined = "".join(batch)
@@ -265,7 +265,18 @@ class Tfidf:
             self._table = table, columns
         return self._table
 
-    def _columns(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
+    def occurrences(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """For every n-gram of a prepared text that is in the vocabulary: its column, the number of its last word, its length."""
+        hashes, _, _, stops = word_hashes([text], ngrams=self.ngrams, lowercase=self.lowercase)
+        columns = self.columns(hashes).astype(np.int64)
+        new = np.diff(stops, prepend=-1) > 0  # the entries that end with a word are consecutive, each one word longer
+        word = np.cumsum(new) - 1
+        length = np.arange(len(word)) - np.flatnonzero(new)[word] + 1
+        known = columns >= 0
+        return columns[known], word[known], length[known]
+
+    def columns(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """The column of every hash or feature id; -1 if it is not in the vocabulary."""
         found = np.empty(len(hashes), dtype=np.int32)
         _look_up(hashes, _FACTOR, *self._places, found)
         return found
@@ -277,9 +288,9 @@ class Tfidf:
     def _rows(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
         if self.given:
             keys, indptr, values = parsed_rows(texts)
-            return unit_rows(self._columns(keys), indptr, values, len(self.keys))
+            return unit_rows(self.columns(keys), indptr, values, len(self.keys))
         hashes, indptr = self._hashes(texts)
-        found = self._columns(hashes)
+        found = self.columns(hashes)
         out_indptr = np.zeros(len(texts) + 1, dtype=np.int64)
         indices, data = np.empty(len(found), np.int32), np.empty(len(found), np.float32)
         count = _weigh(found, indptr, self.idf, self.sublinear, out_indptr, indices, data)

@@ -68,6 +68,9 @@ class Tokens(Protocol):
     def encode(self, texts: Sequence[str]) -> Encoded:
         """The concatenated ids of all texts, without prefix and suffix, and the offsets of the texts."""
 
+    def spans(self, text: str) -> NDArray[np.int64]:
+        """Start and end (tokens, 2) of the tokens that ``encode`` makes of one text."""
+
     def state(self) -> dict[str, Any]:
         """Everything that ``tokens_from_state`` needs."""
 
@@ -109,6 +112,11 @@ class WordTokens:
     def encode(self, texts: Sequence[str]) -> Encoded:
         """The id of every word; a text without words is one unknown word."""
         return _joined([self._chunk(chunk) for chunk in _chunks(texts)], UNKNOWN)
+
+    def spans(self, text: str) -> NDArray[np.int64]:
+        """Start and end (tokens, 2) of the words of one text."""
+        _, _, starts, stops = word_hashes([text], ngrams=1, lowercase=self.lowercase)
+        return _at_least_one(np.stack([starts, stops], axis=1))
 
     def _chunk(self, texts: Sequence[str]) -> Encoded:
         hashes, offsets, _, _ = word_hashes(texts, ngrams=1, lowercase=self.lowercase)
@@ -158,8 +166,14 @@ class SubwordTokens:
         """The ids of the subwords, computed in parallel; texts are not truncated."""
         return _joined([self._chunk(chunk) for chunk in _chunks(texts)], None if self.prefix or self.suffix else self.pad)
 
+    def spans(self, text: str) -> NDArray[np.int64]:
+        """Start and end (tokens, 2) of the subwords of one text."""
+        found = self.tokeniser.encode(_valid(text), add_special_tokens=False).offsets
+        spans = np.array(found, dtype=np.int64).reshape(-1, 2)
+        return spans if self.prefix or self.suffix else _at_least_one(spans)
+
     def _chunk(self, texts: Sequence[str]) -> Encoded:
-        clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]  # a lone surrogate is not valid UTF-8
+        clean = [_valid(text) for text in texts]
         found = [piece.ids for piece in self.tokeniser.encode_batch_fast(clean, add_special_tokens=False)]
         offsets = np.zeros(len(found) + 1, dtype=np.int64)
         np.cumsum([len(ids) for ids in found], out=offsets[1:])
@@ -189,6 +203,16 @@ def content_key(tokens: Tokens, texts: Sequence[str]) -> str:
         piece = text.encode("utf-8", "surrogatepass")
         digest.update(len(piece).to_bytes(8, "little") + piece)
     return digest.hexdigest()
+
+
+def _valid(text: str) -> str:
+    """The text without lone surrogates, which are not valid UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _at_least_one(spans: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The spans; that of the filler, for a text without tokens."""
+    return spans if len(spans) else np.zeros((1, 2), dtype=np.int64)
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from polytag.decision.candidate_curve import CURVE, STRAIGHT, curved, curved_row
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
 from polytag.linear.svm import Problem
+from polytag.models.base.attribution import Attribution
 from polytag.models.base.cluster_matcher import ClusterMatcher, match_encoding
 from polytag.models.base.match_quality import precision_by_power
 from polytag.models.model import Encoded, HeldOut, Model, State, group, model_name, param
@@ -34,11 +35,13 @@ from polytag.scores import Scores
 from polytag.storage.schema import Anything, Array, Number, Optional, Schema, Sizes, Table
 from polytag.text.preprocess import prepare
 from polytag.text.tfidf import TFIDF, Tfidf, tfidf_rows
+from polytag.text.word_shares import WordShares, word_shares
 from polytag.xmc.estimate import Level, announce, estimate, limit_of
 from polytag.xmc.index import TREE, LabelTree, cluster_tree, label_index
 from polytag.xmc.joined_features import joined_rows
 from polytag.xmc.match import Matched, MatchNetwork, apply_power, best_clusters, text_vectors
 from polytag.xmc.rank import Chunks, TreeRanker, chunks_fit, chunks_schema
+from polytag.xmc.tree_path import described, path_to, step_of
 from polytag.xmc.tree_training import Ranking, TreeTraining, tree_weights
 
 if TYPE_CHECKING:
@@ -266,6 +269,22 @@ class MatchModel(Model):
             if vectors is not None:
                 vectors[rows] = documents
         return EncodedMatch(self, texts, logs, self._joined(self.tfidf.transform(prepared), vectors))
+
+    def attribute(self, text: str, labels: NDArray[np.int64], *, exact: bool = False) -> Attribution:
+        """By leaving words out; with the cluster of each label, and the words that its separator uses inside the cluster."""
+        found = super().attribute(text, labels, exact=exact)
+        encoded, shares = self.encode([text]), word_shares(self.tfidf, text, self.texts)
+        return replace(found, details=[{"path": self._path(encoded, shares, label)} for label in labels.tolist()])
+
+    def _path(self, encoded: EncodedMatch, shares: WordShares, label: int) -> list[dict[str, Any]]:
+        assert self.ranker is not None
+        cluster, turn = path_to(self.ranker, label)
+        step = step_of(self.ranker, turn, shares.shares, encoded.rows)
+        names, number = self.labels.names, turn.parent
+        such = [names[one] for one in cluster.labels[:3].tolist()]
+        match = {"level": 1, "labels_below": len(cluster.labels), "such_as": such}
+        last = described(step, shares.spans, names, self.ranking.worth)
+        return [{**match, "probability": float(np.exp(encoded.logs[0, number]))}, last]
 
     def matched(self, texts: Sequence[str], truth: csr_array) -> tuple[Scores, csr_array]:
         """Scores of the matched clusters, and the clusters of the true labels."""

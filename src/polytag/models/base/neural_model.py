@@ -29,6 +29,7 @@ from polytag.nn.encoding.encoders import Encoder, build_encoder
 from polytag.nn.encoding.inference import for_inference
 from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained
 from polytag.nn.encoding.restored_network import ENCODER, WEIGHTS, restored_network
+from polytag.nn.encoding.token_places import Located, located
 from polytag.nn.export.onnx_export import export_network
 from polytag.nn.export.onnx_network import OnnxNetwork, fresh_export, open_export
 from polytag.nn.training import losses
@@ -295,6 +296,13 @@ class NeuralModel(Model):
         if not sets.shape[1]:
             return scores
         return dataclasses.replace(scores, decoded=as_sets(sets, n_labels), log_probability=logs)
+
+    def _located(self, text: str) -> tuple[nn.Module, Located]:
+        """The network for inference, and the input of one text with the word at each position."""
+        self.require_fitted()
+        assert self.tokens is not None and self.network is not None
+        device = pick_device(self.compute.device)
+        return self.network.to(device).eval(), located(self.tokens, self._layout(), device, text, self.texts)
 
     def _rows_at_once(self) -> int:
         """The maximum number of documents in a batch at inference."""

@@ -18,6 +18,7 @@ from polytag.config.groups.encoder_settings import EncoderSettings
 from polytag.config.groups.loss_settings import LossSettings
 from polytag.config.groups.search_settings import SEQUENCE_BEAM, SearchSettings
 from polytag.errors import ConfigError
+from polytag.models.base.attribution import Attention
 from polytag.models.base.neural_model import NeuralModel, Output
 from polytag.models.model import State, group, model_name
 from polytag.nn.decoding.beam_search import Found, beam_search
@@ -170,6 +171,20 @@ class SequenceModel(NeuralModel):
         pooled = self.sequence.score_from == "pooled"
         found = network.search(batch, self.search.beam, self.longest, self.search.length_penalty, pooled)
         return Output(found.pooled if pooled else found.marginal, found.labels[:, 0], found.log_probability[:, 0])
+
+    def attention(self, text: str) -> Attention | None:
+        """The decoder's attention to the words when it generates each label of the best sequence (SGM, eq. 5 and table 4)."""
+        network, found = self._located(text)
+        assert isinstance(network, SequenceNetwork)
+        with torch.inference_mode():
+            best = network.search(found.batch, self.search.beam, self.longest, self.search.length_penalty, True).labels[:, 0]
+            best = best[:, : int((best[0] >= 0).sum())]  # (1, labels)
+            states, mask, last = network(found.batch.ids, found.batch.mask)
+            start = best.new_full((1, 1), network.decoder.bos)
+            weights = network.decoder.attention(states, mask, torch.cat([start, best[:, :-1]], dim=1), last)
+        if weights is None or not best.shape[1]:
+            return None
+        return Attention(found.spans, best[0].cpu().numpy(), found.by_word(weights[0].T.cpu().numpy()))
 
     def _decoded_width(self) -> int:
         return self.longest

@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.config.groups.text_settings import TextSettings, TfidfSettings
 from polytag.linear.svm import Problem
+from polytag.models.base.attribution import Attribution, linear_parts
 from polytag.models.base.linear_model import Folds, LinearModel
 from polytag.models.model import State, group
 from polytag.storage.schema import Table
 from polytag.text.preprocess import prepare
 from polytag.text.tfidf import TFIDF, Tfidf
+from polytag.text.word_shares import WordShares, word_shares
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -53,6 +57,15 @@ class TfidfModel(LinearModel):
 
     def _vocabulary(self, ngrams: int) -> Tfidf:
         return Tfidf.of(self.features, ngrams)
+
+    def attribute(self, text: str, labels: NDArray[np.int64], *, exact: bool = False) -> Attribution:
+        """Exact contributions of the words: the margin is the bias plus their sum."""
+        self.require_fitted()
+        return self._attributed(word_shares(self.tfidf, text, self.texts), labels)
+
+    def _attributed(self, found: WordShares, labels: NDArray[np.int64]) -> Attribution:
+        """Contributions to the margins of labels, from the words' shares of the features."""
+        return linear_parts(found, self.trained.weights, labels, self.trained.bias)
 
     def state(self) -> State:
         """The vocabulary and the weights."""

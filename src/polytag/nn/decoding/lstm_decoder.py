@@ -103,6 +103,13 @@ class Decoder(nn.Module, ABC):
             found.append(logits)
         return torch.cat(found, dim=1)
 
+    def attention(self, states: Tensor, mask: Tensor, inputs: Tensor, last: Tensor | None = None) -> Tensor | None:
+        """Attention weights (batch, T, length) of the steps after each of the labels ``inputs`` (batch, T), <bos> first.
+
+        None if the decoder does not attend to the document, or has several attentions.
+        """
+        return None
+
     def seen_before(self, inputs: Tensor) -> Tensor:
         """Which labels (batch, T, labels + 1) occur in the inputs (batch, T) up to each step; none without a mask."""
         found = inputs[..., None] == self.numbers
@@ -296,6 +303,17 @@ class LstmDecoder(Decoder):
         features = torch.cat(found, dim=1)
         return features if memory.mean is not None else self._logits(features, memory) + barred
 
+    def attention(self, states: Tensor, mask: Tensor, inputs: Tensor, last: Tensor | None = None) -> Tensor:
+        """The weights of (5), computed again from the states, so that decoding does not have to keep them."""
+        memory, state = self.start(states, mask, last)
+        found = []
+        for previous in inputs.unbind(dim=1):
+            before = state
+            _, state = self.step(previous[:, None], state, memory)
+            asking = state if self.settings.query == "new" else before
+            found.append(self._weights(asking[self.settings.layers], memory))  # the first of the state is what was seen
+        return torch.cat(found, dim=1)
+
     def _fed(self, labels: Tensor, memory: _Documents) -> tuple[Tensor, Tensor]:
         """The embeddings e (batch, any, embedding) of labels, and ``W_1 e`` of the gate (13); without a gate, e again."""
         embedded = functional.embedding(labels, memory.table)
@@ -335,10 +353,14 @@ class LstmDecoder(Decoder):
 
     def _attend(self, query: Tensor, memory: _Documents) -> Tensor:
         """The context vectors (batch, beam, hidden) of states (batch, beam, size)."""
+        return memory.context(self._weights(query, memory))
+
+    def _weights(self, query: Tensor, memory: _Documents) -> Tensor:
+        """The attention weights (batch, beam, length) of states (batch, beam, size)."""
         found = memory.query(query)  # (batch, beam, attention), or (batch, beam, length)
         if self.settings.attention == "additive":
             found = energy(found, memory.keys, memory.energy)  # (batch, beam, length)
-        return memory.context(torch.softmax(found + memory.far, dim=2))
+        return torch.softmax(found + memory.far, dim=2)
 
     def _logits(self, features: Tensor, memory: _Documents) -> Tensor:
         """o_t (batch, any, labels + 1) of [s_t; c_t] (8)."""

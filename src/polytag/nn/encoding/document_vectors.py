@@ -31,3 +31,25 @@ def document_vectors(encoder: Encoder, arrays: TokenArrays, layout: Layout, pool
             vectors = pool(encoder(batch.ids, batch.mask), batch.mask, pooling).float()
             found[rows] = torch.nn.functional.normalize(vectors, dim=1).cpu().numpy()
     return found
+
+
+def vector_shares(encoder: Encoder, batch: Batch, pooling: str, precision: str) -> NDArray[np.float64] | None:
+    """What each position of one document contributes to its unit vector: (positions, hidden), whose sum is the vector.
+
+    A mean is a sum over the positions, and of a maximum every number comes from one position. The state of the first token is
+    no sum: None.
+    """
+    device = next(encoder.parameters()).device
+    if pooling == "cls":
+        return None
+    encoder.eval()
+    with torch.inference_mode(), autocast(device, pick_precision(precision, device)):
+        states = encoder(batch.ids, batch.mask)  # (1, length, hidden)
+        vector = pool(states, batch.mask, pooling).float()
+    inside = states[0].double().cpu() * batch.mask[0, :, None].cpu()
+    if pooling == "max":
+        best = states.masked_fill(~batch.mask[..., None], float("-inf"))[0].argmax(dim=0).cpu()  # (hidden,)
+        inside = inside * torch.nn.functional.one_hot(best, len(inside)).T
+    else:
+        inside = inside / batch.mask.sum().clamp(min=1).item()
+    return np.asarray((inside / vector.norm().clamp(min=1e-12).item()).numpy())
