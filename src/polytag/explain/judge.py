@@ -70,9 +70,9 @@ class Judge:
         """The scores of labels, candidates or not, that thresholds are compared with."""
         if not len(labels):
             return np.zeros(0)
-        return scores_of(self._calibrated(self.model.encode([text]).given(indicator([labels], len(self.model.labels)))), labels)[
-            0
-        ]
+        asked = indicator([labels], len(self.model.labels))
+        found: NDArray[np.float64] = scores_of(self._calibrated(self.model.encode([text]).given(asked)), labels)[0]
+        return found
 
     def _calibrated(self, scores: Scores) -> Scores:
         return scores if self.calibration is None else self.calibration.apply(scores)

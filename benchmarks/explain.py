@@ -1,0 +1,200 @@
+"""Whether explanations are true, and how fast they are.
+
+    python benchmarks/explain.py deletion [--data DIR] [--models br,sgm] [--documents 200] [--out FILE]
+    python benchmarks/explain.py speed [--data DIR] [--out FILE]
+
+``deletion``: a model is trained on ``reuters``; for 200 test documents its best label is explained. Then the one to five words
+with the highest contributions are deleted, or as many random words (five draws). Networks are small or see few documents, so
+that they train on a CPU. ``speed``: seconds to explain all decided labels of a text of 200 words, with the packaged encoder
+(phrases first, or every word), and with linear separators of 600 labels (``debtags``). Each part keeps the rows of the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from peers.report import machine
+from polytag import Classifier, Corpus, LabelSet
+from polytag.explain.explanation import Word
+
+MOST = 5  # words that are deleted
+DRAWS = 5  # random sets of words
+_WORDS = {"encoder": "words", "embedding": 100, "encoder_rate": 0.005, "head_rate": 0.005, "max_length": 256, "batch_size": 32}
+_BILSTM = {"encoder": "bilstm", "hidden": 64, "layers": 1, "max_length": 128}
+_MINILM = {"max_length": 64}
+MODELS: dict[str, tuple[int, dict[str, Any]]] = {  # training documents (0 = all) and settings
+    "br": (0, {"ngrams": [2]}),
+    "cc": (0, {}),
+    "lp": (0, {}),
+    "xlinear": (0, {}),
+    "embed": (1000, {"max_length": 64}),
+    "bert": (1000, {**_MINILM, "epochs": 3, "batch_size": 16}),
+    "cnn": (3000, {**_WORDS, "epochs": 6}),
+    "sgm": (
+        3000,
+        {**_WORDS, "encoder": "bilstm", "hidden": 64, "layers": 1, "epochs": 8, "decoder_size": 128, "max_length": 128},
+    ),
+    "laco": (3000, {**_WORDS, "epochs": 6, "similarity": "cosine"}),
+    "xbert": (3000, {**_WORDS, "epochs": 6, "clusters": 16, "beam": 4}),
+    "mixed": (3000, {"parts": ["br", "cnn"], "settings": {"br": {"ngrams": [1]}, "cnn": {**_WORDS, "epochs": 6}}}),
+}
+
+
+def read(data: Path, name: str, part: str) -> Corpus:
+    """A part of a corpus."""
+    folder = data / name
+    return Corpus.read(folder / f"{part}.jsonl.xz", labels=LabelSet.read(folder / "labels.jsonl"))
+
+
+def without(text: str, words: list[Word]) -> str:
+    """The text without some of its words."""
+    for word in sorted(words, key=lambda word: -word.start):
+        text = text[: word.start] + text[word.end :]
+    return text
+
+
+def curve(classifier: Classifier, text: str, label: int, order: list[Word]) -> NDArray[np.float64]:
+    """By how much the log-odds of a label fall if the first 1 to 5 words of an order are deleted."""
+    texts = [text, *(without(text, order[:count]) for count in range(1, MOST + 1))]
+    found = classifier.model.margins_of(texts, np.array([label]))[:, 0]
+    found = np.maximum(found, found[np.isfinite(found)].min(initial=0.0) - 1)  # a label set that is no candidate any more
+    return np.asarray(found[0] - found[1:])
+
+
+def deletion(classifier: Classifier, texts: list[str], seed: int = 0) -> dict[str, Any]:
+    """Deletion curves of the best label of every text: by contributions, at random and, where there is any, by attention."""
+    rng, curves = np.random.default_rng(seed), dict[str, list[NDArray[np.float64]]]()
+    started = time.perf_counter()
+    for text in texts:
+        name = classifier.scores([text]).top(1)[0][0][0]
+        label = classifier.labels.find(name)
+        assert label is not None
+        reasons = classifier.explain(text, name).labels[0]
+        orders = {"contributions": sorted(reasons.words, key=lambda word: -word.contribution)}
+        if reasons.attention:
+            orders["attention"] = sorted(reasons.attention, key=lambda word: -word.contribution)
+        for kind, order in orders.items():
+            curves.setdefault(kind, []).append(curve(classifier, text, label, order))
+        draws = [[reasons.words[at] for at in rng.permutation(len(reasons.words))[:MOST]] for _ in range(DRAWS)]
+        curves.setdefault("random", []).append(np.mean([curve(classifier, text, label, draw) for draw in draws], axis=0))
+    table = {kind: np.stack(rows) for kind, rows in curves.items() if len(rows) == len(texts)}
+    return {
+        **summary(table, rng),
+        "seconds": round(time.perf_counter() - started, 1),
+        "attended": len(curves.get("attention", [])),
+    }
+
+
+def summary(table: dict[str, NDArray[np.float64]], rng: np.random.Generator) -> dict[str, Any]:
+    """Means of the curves; the difference after five words with a 95% interval by bootstrap, and how often it is positive."""
+    apart = table["contributions"][:, -1] - table["random"][:, -1]
+    again = np.mean(apart[rng.integers(0, len(apart), (2000, len(apart)))], axis=1)
+    return {
+        "curves": {kind: np.round(rows.mean(axis=0), 4).tolist() for kind, rows in table.items()},
+        "difference": round(float(apart.mean()), 4),
+        "interval": [round(float(value), 4) for value in np.quantile(again, [0.025, 0.975])],
+        "larger_in": round(float((apart > 0).mean()), 4),
+    }
+
+
+def trained(name: str, data: Path) -> tuple[Classifier, dict[str, Any]]:
+    """A model, trained on some documents of ``reuters``."""
+    count, options = MODELS[name]
+    train, valid = read(data, "reuters", "train"), read(data, "reuters", "valid")
+    if count:
+        train, valid = train.subset(np.arange(min(count, len(train)))), valid.subset(np.arange(min(300, len(valid))))
+    started = time.perf_counter()
+    classifier = Classifier(name, {**options, "seed": 0}).fit(train, valid)
+    about = {"model": name, "train_documents": len(train), "options": options}
+    return classifier, {**about, "train_seconds": round(time.perf_counter() - started, 1)}
+
+
+def deletion_rows(names: list[str], data: Path, documents: int) -> dict[str, Any]:
+    """One row per model."""
+    rows = {}
+    test = read(data, "reuters", "test")
+    texts = [text for text in test.texts if len(text.split()) >= 4 * MOST][:documents]
+    for name in names:
+        classifier, about = trained(name, data)
+        quality = classifier.evaluate(test)["micro_f1"]
+        rows[name] = {**about, "test_micro_f1": round(quality, 4), "documents": len(texts), **deletion(classifier, texts)}
+        print(name, json.dumps(rows[name]), flush=True)
+    return rows
+
+
+def timed(classifier: Classifier, text: str, exact: bool, rounds: int) -> dict[str, Any]:
+    """Seconds to explain all decided labels; the first round is not counted."""
+    found = classifier.explain(text, exact=exact)
+    times = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        classifier.explain(text, exact=exact)
+        times.append(time.perf_counter() - started)
+    about = {
+        "method": found.method,
+        "labels": len(found.labels),
+        "all_labels": len(classifier.labels),
+        "words": len(text.split()),
+    }
+    return {**about, "seconds": round(median(times), 4), "fastest": round(min(times), 4)}
+
+
+def speed(data: Path, rounds: int) -> dict[str, Any]:
+    """Times of a fine-tuned packaged encoder and of linear separators, for one text of 200 words."""
+    train, valid = read(data, "debtags", "train"), read(data, "debtags", "valid")
+    text = " ".join(" ".join(train.texts[:40]).split()[:200])
+    linear = Classifier("br", {"c": [1.0], "ngrams": [2]}).fit(train, valid)
+    few = train.subset(np.arange(200))
+    network = Classifier("bert", {"epochs": 1, "max_steps": 5, "max_length": 256}).fit(few, valid.subset(np.arange(50)))
+    network.decision.rule, network.decision.k = "top_k", 4  # as many labels as a document of this corpus has
+    return {
+        "br": timed(linear, text, False, 5 * rounds),
+        "bert, phrases first": timed(network, text, False, rounds),
+        "bert, every word": timed(network, text, True, rounds),
+        "bert, one pass": {"seconds": round(_one_pass(network, text, rounds), 4)},
+    }
+
+
+def _one_pass(classifier: Classifier, text: str, rounds: int) -> float:
+    """Seconds to score one text: what an idle machine with the same cores would need tells how busy this one was."""
+    times = []
+    for _ in range(3 * rounds):
+        started = time.perf_counter()
+        classifier.scores([text] * 8)
+        times.append((time.perf_counter() - started) / 8)
+    return min(times)
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("deletion", "speed"))
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("POLYTAG_DATA", "../shared/data")))
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--documents", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/explain.json"))
+    told = parser.parse_args()
+    about = {"command": f"python benchmarks/explain.py {told.part}", "machine": machine()}
+    if told.part == "speed":
+        rows = {"speed": {**about, "rows": speed(told.data, told.rounds)}}
+    else:
+        rows = {"deletion": {**about, "rows": deletion_rows(told.models.split(","), told.data, told.documents)}}
+    known = json.loads(told.out.read_text(encoding="utf-8")) if told.out.exists() else {}
+    if told.part == "deletion":
+        rows["deletion"]["rows"] = {**known.get("deletion", {}).get("rows", {}), **rows["deletion"]["rows"]}
+    told.out.write_text(json.dumps({**known, **rows}, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()
