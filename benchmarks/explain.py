@@ -30,14 +30,14 @@ MOST = 5  # words that are deleted
 DRAWS = 5  # random sets of words
 _WORDS = {"encoder": "words", "embedding": 100, "encoder_rate": 0.005, "head_rate": 0.005, "max_length": 256, "batch_size": 32}
 _BILSTM = {"encoder": "bilstm", "hidden": 64, "layers": 1, "max_length": 128}
-_MINILM = {"max_length": 64}
+_MINILM = {"max_length": 48}
 MODELS: dict[str, tuple[int, dict[str, Any]]] = {  # training documents (0 = all) and settings
     "br": (0, {"ngrams": [2]}),
     "cc": (0, {}),
     "lp": (0, {}),
     "xlinear": (0, {}),
-    "embed": (1000, {"max_length": 64}),
-    "bert": (1000, {**_MINILM, "epochs": 3, "batch_size": 16}),
+    "embed": (1000, _MINILM),
+    "bert": (600, {**_MINILM, "epochs": 3, "batch_size": 16, "frozen_layers": 3}),
     "cnn": (3000, {**_WORDS, "epochs": 6}),
     "sgm": (
         3000,
@@ -184,16 +184,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/explain.json"))
     told = parser.parse_args()
-    about = {"command": f"python benchmarks/explain.py {told.part}", "machine": machine()}
+    known: dict[str, Any] = json.loads(told.out.read_text(encoding="utf-8")) if told.out.exists() else {}
     if told.part == "speed":
-        rows = {"speed": {**about, "rows": speed(told.data, told.rounds)}}
+        rows = speed(told.data, told.rounds)
     else:
-        rows = {"deletion": {**about, "rows": deletion_rows(told.models.split(","), told.data, told.documents)}}
-    known = json.loads(told.out.read_text(encoding="utf-8")) if told.out.exists() else {}
-    if told.part == "deletion":
-        rows["deletion"]["rows"] = {**known.get("deletion", {}).get("rows", {}), **rows["deletion"]["rows"]}
-    told.out.write_text(json.dumps({**known, **rows}, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(rows))
+        rows = {**known.get("deletion", {}).get("rows", {}), **deletion_rows(told.models.split(","), told.data, told.documents)}
+    known[told.part] = {"command": f"python benchmarks/explain.py {told.part}", "machine": machine(), "rows": rows}
+    told.out.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

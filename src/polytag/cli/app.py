@@ -17,6 +17,7 @@ from polytag.cli.curve import curve
 from polytag.cli.data import data_app
 from polytag.cli.diff import diff
 from polytag.cli.evaluate import evaluate
+from polytag.cli.explain import explain
 from polytag.cli.export import export
 from polytag.cli.info import info
 from polytag.cli.options import expanded
@@ -67,7 +68,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (train, evaluate, predict, compare, diff, curve, tune, info, export, report):
+for verb in (train, evaluate, predict, explain, compare, diff, curve, tune, info, export, report):
     app.command()(expanded(verb))
 app.add_typer(data_app, name="data", help="Describe, build, download and generate corpora.")
 

@@ -53,18 +53,24 @@ def aligned(text: str, how: str, max_words: int = 0) -> Aligned:
     """Preprocess one text as ``prepare`` does, and remember where every character comes from."""
     place = np.arange(len(text), dtype=np.int64)
     found = Aligned(text, place, place + 1)
-    if how == "numbers":
+    if how.endswith("numbers"):
         found = _numbers_merged(text)
-    if how in ("clean", "numbers"):
+    if how != "none":
         sizes = [len(character.lower()) for character in found.text]  # a few letters become two
         found = Aligned(found.text.lower(), np.repeat(found.starts, sizes), np.repeat(found.ends, sizes))
-        table = _without_punctuation()
-        found = _chosen(found, [at for at, character in enumerate(found.text) if ord(character) not in table])
-    if max_words:
-        words = list(re.finditer(r"\S+", found.text))[:max_words]
-        kept = [place for word in words for place in (*range(*word.span()), -1)][:-1]
-        found = _chosen(Aligned(found.text + " ", *(np.append(side, len(text)) for side in found[1:])), kept)
-    return found
+        marks = _punctuation(None)
+        if how in ("clean", "numbers"):
+            found = _chosen(found, [at for at, character in enumerate(found.text) if ord(character) not in marks])
+        else:
+            found = _words(found._replace(text=found.text.translate(_punctuation(" "))))
+    return _words(found, max_words) if max_words else found
+
+
+def _words(found: Aligned, most: int | None = None) -> Aligned:
+    """The words of a text, or the first ones, with one space between them."""
+    words = list(re.finditer(r"\S+", found.text))[:most]
+    kept = [place for word in words for place in (*range(*word.span()), -1)][:-1]
+    return _chosen(Aligned(found.text + " ", *(np.append(side, side.max(initial=0)) for side in found[1:])), kept)
 
 
 def _numbers_merged(text: str) -> Aligned:

@@ -156,8 +156,6 @@ def _with_reasons(
     changes: LabelChanges, old: Classifier, new: Classifier, texts: Sequence[str], explained: int, words: int
 ) -> LabelChanges:
     """The changes with words: first one change of every label, then a second one, and so on, until ``explained`` have some."""
-    if not hasattr(new, "explain"):
-        return changes
     turns = [(at, label) for label, row in enumerate(changes.rows) for at in range(len(row.documents))]
     chosen = sorted(turns)[: max(explained, 0)]
     rows = [list(row.documents) for row in changes.rows]
@@ -171,7 +169,7 @@ def _with_reasons(
 
 def _reasons(classifier: Classifier, text: str, label: str, words: int) -> tuple[Reason, ...]:
     """The words that speak most for a label, in the eyes of the classifier that gives it."""
-    found = classifier.explain(text, [label])  # type: ignore[attr-defined]
+    found = classifier.explain(text, [label])
     return tuple(Reason(word.text, word.contribution) for word in found.labels[0].strongest(words))
 
 
