@@ -36,8 +36,8 @@ MODELS: dict[str, tuple[int, dict[str, Any]]] = {  # training documents (0 = all
     "cc": (0, {}),
     "lp": (0, {}),
     "xlinear": (0, {}),
-    "embed": (1000, _MINILM),
-    "bert": (600, {**_MINILM, "epochs": 3, "batch_size": 16, "frozen_layers": 3}),
+    "embed": (600, _MINILM),
+    "bert": (400, {**_MINILM, "epochs": 3, "batch_size": 16, "frozen_layers": 3}),
     "cnn": (3000, {**_WORDS, "epochs": 6}),
     "sgm": (
         3000,

@@ -58,19 +58,12 @@ def aligned(text: str, how: str, max_words: int = 0) -> Aligned:
     if how != "none":
         sizes = [len(character.lower()) for character in found.text]  # a few letters become two
         found = Aligned(found.text.lower(), np.repeat(found.starts, sizes), np.repeat(found.ends, sizes))
-        marks = _punctuation(None)
         if how in ("clean", "numbers"):
+            marks = _punctuation(None)
             found = _chosen(found, [at for at, character in enumerate(found.text) if ord(character) not in marks])
         else:
-            found = _words(found._replace(text=found.text.translate(_punctuation(" "))))
-    return _words(found, max_words) if max_words else found
-
-
-def _words(found: Aligned, most: int | None = None) -> Aligned:
-    """The words of a text, or the first ones, with one space between them."""
-    words = list(re.finditer(r"\S+", found.text))[:most]
-    kept = [place for word in words for place in (*range(*word.span()), -1)][:-1]
-    return _chosen(Aligned(found.text + " ", *(np.append(side, side.max(initial=0)) for side in found[1:])), kept)
+            found = _first_words(found._replace(text=found.text.translate(_punctuation(" "))), None)
+    return _first_words(found, max_words) if max_words else found
 
 
 def _numbers_merged(text: str) -> Aligned:
@@ -88,6 +81,14 @@ def _numbers_merged(text: str) -> Aligned:
     return Aligned("".join(pieces), *(np.concatenate(both) for both in zip(own, (rest, rest + 1), strict=True)))
 
 
+def _first_words(found: Aligned, count: int | None) -> Aligned:
+    """The first words, or all, joined by spaces; what stood between two words is one space."""
+    words = [word.span() for word in re.finditer(r"\S+", found.text)][:count]
+    kept = [at for start, end in words for at in (*range(start, end), end)][:-1]  # the first character after a word is a space
+    chosen = _chosen(found, kept)
+    return chosen._replace(text=" ".join(chosen.text.split()))
+
+
 def _chosen(found: Aligned, kept: list[int]) -> Aligned:
-    """Some characters of a text; -1 is its last one."""
+    """Some characters of a text."""
     return Aligned("".join(found.text[at] for at in kept), found.starts[kept], found.ends[kept])
