@@ -33,8 +33,8 @@ from typing import Any
 from bootstrap import OWN, keep
 from job_queue import Ledger, run_queue
 
-KEPT = ("micro_f1", "macro_f1", "subset_accuracy", "micro_precision", "micro_recall", "p@1", "p@3", "p@5", "hamming_loss")
-KEPT += ("samples_f1", "calibration_error")
+KEPT = ("micro_f1", "macro_f1", "subset_accuracy", "micro_precision", "micro_recall", "p@1", "p@3", "p@5",
+        "hamming_loss", "samples_f1", "calibration_error")  # fmt: skip
 RANKED = tuple(f"{name}@{k}" for name in ("r", "psp") for k in (1, 3, 5))
 
 
@@ -108,7 +108,7 @@ def _keep_scores(path: Path, parts: dict[str, Any]) -> None:
     import numpy as np
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, scores in parts.items():
         matrix = scores.matrix
         arrays |= {f"{name}_data": matrix.data.astype(np.float16), f"{name}_indices": matrix.indices}

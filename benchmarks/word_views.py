@@ -103,7 +103,7 @@ def importance(data: Path, documents: int) -> dict[str, Any]:
     valid, test = read(data, "valid", train.labels, 150), read(data, "test", train.labels, 150)
     models = {name: Classifier(name, {**_BERT, "seed": 0}).fit(train, valid) for name in ("bert", "bert-sgm")}
     sums: dict[str, dict[str, list[float]]] = {name: {"words": [], "share": []} for name in models}
-    examples = []
+    examples: list[dict[str, Any]] = []
     texts = [text for text in test.texts if 4 * TOP <= len(text.split()) <= 50][:documents]
     for text in texts:
         label = models["bert"].scores([text]).top(1)[0][0][0]
