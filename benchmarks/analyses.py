@@ -30,10 +30,11 @@ from polytag.analysis.combinations import combinations
 from polytag.analysis.groups import by_frequency, by_label_count
 from polytag.analysis.label_pairs import co_occurrence, correlations
 from polytag.analysis.power_law import PowerLaw, fit_power_law
-from polytag.classifier import Classifier, Outcome
+from polytag.classifier import Classifier
 from polytag.config.recipe import Recipe
 from polytag.corpus import Corpus
 from polytag.labels import LabelSet
+from polytag.metrics.outcome import Outcome
 from polytag.verbs.growth import CurvePlan, label_noise, measure
 from polytag.verbs.training import train_corpora
 

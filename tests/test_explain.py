@@ -97,7 +97,10 @@ def test_the_words_share_the_tfidf_row(how: str, ngrams: int) -> None:
         row = tfidf.transform(prepare([text], how)).toarray()[0]
         assert np.allclose(found.shares.sum(axis=0), row, atol=1e-12)
         words = [text[start:end].lower() for start, end in found.spans]
-        assert words[:2] == {"R": ["red", "fish"], "t": ["the", "fish"], "3": ["3,000", "red"]}[text[0]][:2] or how in ("none", "spaced")
+        assert words[:2] == {"R": ["red", "fish"], "t": ["the", "fish"], "3": ["3,000", "red"]}[text[0]][:2] or how in (
+            "none",
+            "spaced",
+        )
 
 
 def test_the_words_of_an_ngram_share_it_evenly() -> None:

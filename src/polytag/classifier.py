@@ -5,21 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.config.recipe import Recipe, build_model
 from polytag.config.settings import effective
 from polytag.corpus import Corpus
+from polytag.decision.abstention import Abstention, automated, checked_share
 from polytag.decision.calibration import Platt
 from polytag.decision.decision import Decision
-from polytag.errors import ConfigError, DataError, NotFittedError, brief, suggestion
+from polytag.decision.thresholds import select
+from polytag.errors import ConfigError, DataError, NotFittedError, brief
 from polytag.explain.explanation import Explanation
 from polytag.explain.judge import Judge
 from polytag.explain.nearest import Neighbourhood
@@ -28,6 +28,7 @@ from polytag.formats.inputs import checked_count, checked_mapping, checked_path,
 from polytag.kernels.sparse_rows import places_of, stack_rows
 from polytag.labels import LabelSet
 from polytag.metrics.of_sets import calibration_error, evaluate
+from polytag.metrics.outcome import Outcome, widen
 from polytag.models.base.saved_model import SavedModel, restoring
 from polytag.models.model import HeldOut, Model, model_name
 from polytag.run import Run
@@ -39,48 +40,15 @@ Item = TypeVar("Item")
 _CELLS = 4_000_000  # maximum number of entries (documents x labels) of a batch
 _MOST = 2_000  # maximum number of documents of a batch
 _FIT = "fit takes fit(train, valid) with Corpus objects, or fit(texts, labels) with plain lists"
-_LISTED = 20  # labels up to which an error message lists them all
 _KEPT = 100  # labels per document that an evaluation keeps; metrics at k need far fewer
 
 
 class Prediction(NamedTuple):
-    """The predicted labels of one document, best first, and their scores."""
+    """The predicted labels of one document, best first, their scores, and whether to leave it to a person, if that was asked."""
 
     labels: list[str]
     scores: list[float]
-
-
-class Outcome(NamedTuple):
-    """A classifier's view of labelled documents; all matrices have the columns of ``labels``.
-
-    ``scores`` holds at most 100 labels per document. ``train_counts`` has the training documents of every label,
-    ``thresholds`` its threshold (NaN for labels that were not in training), or None if the decision has none.
-    """
-
-    labels: LabelSet
-    truth: csr_array
-    predicted: csr_array
-    scores: Scores
-    train_counts: NDArray[np.int64]
-    thresholds: NDArray[np.float32] | None
-
-    def over(self, labels: LabelSet) -> Outcome:
-        """The same with the columns of another label set, which has all these labels."""
-        number = np.array([labels.find(name) for name in self.labels], dtype=np.int64)
-
-        def moved(matrix: csr_array) -> csr_array:
-            wide = csr_array((matrix.data, number[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(labels)))
-            wide.sort_indices()
-            return csr_array((wide.data, wide.indices.astype(np.int32), wide.indptr), shape=wide.shape)
-
-        counts = np.zeros(len(labels), dtype=np.int64)
-        counts[number] = self.train_counts
-        thresholds = None
-        if self.thresholds is not None:
-            thresholds = np.full(len(labels), np.nan, dtype=np.float32)
-            thresholds[number] = self.thresholds
-        scores = replace(self.scores, matrix=moved(self.scores.matrix), names=labels.names)
-        return Outcome(labels, moved(self.truth), moved(self.predicted), scores, counts, thresholds)
+    ask: bool | None = None
 
 
 class Classifier:
@@ -101,6 +69,7 @@ class Classifier:
             self.model = build_model(self.recipe)
         self.labels = LabelSet(())
         self.calibration: Platt | None = None
+        self.abstention: Abstention | None = None
         self.decision = Decision(optimise=self.recipe.optimise, closed=self.recipe.closed)
         self.training: dict[str, Any] = {}
         self._earlier: Classifier | None = None
@@ -170,18 +139,27 @@ class Classifier:
     def _fit_decision(self, held: HeldOut | None, fewest: int) -> None:
         """Fit calibration and decision on held-out scores; ``fewest`` is the minimum number of labels of a document."""
         least = fewest if self.recipe.min_labels is None else self.recipe.min_labels
-        self.decision = Decision(self.model.rule, self.recipe.optimise, least, self.recipe.closed)
-        self.calibration = None
+        promise = self.recipe.promise or ""
+        self.decision = Decision(self.model.rule, self.recipe.optimise, least, self.recipe.closed, promise=promise)
+        self.calibration = self.abstention = None
         if held is None or not len(held.scores) or not held.truth.nnz:
+            if promise:
+                raise DataError(f"too few documents for a hold-out, so {promise} cannot be promised; give more, or --valid")
             log.warning("too few documents for a hold-out: the thresholds are not fitted")
             return
-        scores = held.scores
+        scores, truth = held.scores, held.truth
         if self.recipe.calibrate and scores.kind == "margin":
-            self.calibration = Platt.fit(scores, held.truth)
+            if promise:  # what is promised is measured on documents that the calibration did not see
+                half = np.random.default_rng(self.recipe.seed).permutation(len(scores)) % 2 == 0
+                self.calibration = Platt.fit(select(scores, half), truth[half])
+                scores, truth = select(scores, ~half), truth[~half]
+            else:
+                self.calibration = Platt.fit(scores, truth)
             scores = self.calibration.apply(scores)
-        self.decision.fit(scores, held.truth, self.labels)
+        self.decision.fit(scores, truth, self.labels)
+        self.abstention = Abstention.fit(scores, truth, self.decision.held_out_sets(scores, truth, self.labels))
         if scores.kind == "probability":
-            self.decision.report["calibration_error"] = calibration_error(held.truth, scores)
+            self.decision.report["calibration_error"] = calibration_error(truth, scores)
 
     def add_labels(self, labels: LabelSet | Mapping[str, str]) -> Self:
         """Add labels that were not in training, as ``{name: description}``; a description may be empty.
@@ -216,21 +194,32 @@ class Classifier:
         """The labels of every text, best first."""
         return [prediction.labels for _, prediction in self.stream((None, text) for text in listed_texts(texts))]
 
-    def stream(self, documents: Iterable[tuple[Item, str]], top: int | None = None) -> Iterator[tuple[Item, Prediction]]:
+    def stream(
+        self, documents: Iterable[tuple[Item, str]], top: int | None = None, ask: float | str | None = None
+    ) -> Iterator[tuple[Item, Prediction]]:
         """Label any number of documents in constant memory: from pairs (item, text) to pairs (item, prediction).
 
-        ``top`` is the number of best labels to predict, instead of the decided set.
+        ``top`` is the number of best labels to predict, instead of the decided set. ``ask`` is the share of documents to leave to
+        people, the least sure ones, or a goal for the others, as in ``precision=.95``; it sets ``Prediction.ask``.
         """
         self._require_trained()
         top = None if top is None else checked_count(top, len(self.labels), name="top")
         if isinstance(documents, str | bytes | Mapping) or not isinstance(documents, Iterable):
             raise DataError(f"the documents are {brief(documents)}; pass pairs (item, text), as in [('7', 'Fish quotas agreed')]")
-        return self._stream(iter(documents), top)
+        return self._stream(iter(documents), top, None if ask is None else self.asking(ask))
 
-    def _stream(self, source: Iterator[tuple[Item, str]], top: int | None) -> Iterator[tuple[Item, Prediction]]:
+    def asking(self, ask: float | str) -> float:
+        """The share of documents to leave to people: given as a number, or found for a goal such as ``precision=.95``."""
+        if self.abstention is None:
+            raise ConfigError("this model does not know how sure it is, as it had no hold-out or is old; train it again")
+        return self.abstention.share_for(ask) if isinstance(ask, str) and "=" in ask else checked_share(ask)
+
+    def _stream(
+        self, source: Iterator[tuple[Item, str]], top: int | None, ask: float | None
+    ) -> Iterator[tuple[Item, Prediction]]:
         first = 0
         while batch := list(islice(source, self._batch())):
-            rows = self._rows(self.scores(checked_texts((_text_of(pair) for pair in batch), first)), top)
+            rows = self._rows(self.scores(checked_texts((_text_of(pair) for pair in batch), first)), top, ask)
             for (item, _), prediction in zip(batch, rows, strict=True):
                 yield item, prediction
             first += len(batch)
@@ -252,30 +241,26 @@ class Classifier:
         self._require_trained()
         text = checked_texts([text])[0]
         wanted = (
-            None if labels is None else [self._label_index(name) for name in ([labels] if isinstance(labels, str) else labels)]
+            None if labels is None else [self.labels.number(name) for name in ([labels] if isinstance(labels, str) else labels)]
         )
         judge = Judge(self.model, self.calibration, self.decision)
         found = judge.explain(text, wanted, exact=exact)
         return found if near is None else Neighbourhood(near).added_to(found, neighbours)
 
-    def _label_index(self, name: Any) -> int:
-        found = self.labels.find(name) if isinstance(name, str) else None
-        if found is None:
-            known = self.labels.names if len(self.labels) <= _LISTED else get_close_matches(str(name), self.labels.names)
-            hint = suggestion(str(name), known) if known else "`polytag predict --top 10` shows labels"
-            raise DataError(f"there is no label {brief(name)} in this classifier; {hint}")
-        return found
-
-    def evaluate(self, corpus: Corpus | Sequence[str], labels: Any = None, *, classes: Any = None) -> dict[str, float]:
+    def evaluate(
+        self, corpus: Corpus | Sequence[str], labels: Any = None, *, classes: Any = None, ask: float | str | None = None
+    ) -> dict[str, float]:
         """All metrics on a labelled corpus, or on plain lists: ``evaluate(texts, labels)``, as in ``fit``.
 
-        Labels that were not in training count as missed.
+        Labels that were not in training count as missed. With ``ask``, as in ``stream``, there are metrics of the documents that
+        are not left to people.
         """
         self._require_trained()
         if isinstance(corpus, Corpus) == (labels is not None) or (classes is not None and labels is None):
             raise DataError("evaluate takes evaluate(corpus) with a Corpus, or evaluate(texts, labels) with plain lists")
         if not isinstance(corpus, Corpus):
             corpus = Corpus.of(corpus, labels, classes=classes)
+        share = None if ask is None else self.asking(ask)
         found = self.outcome(corpus)
         counts, scores = found.train_counts, found.scores
         metrics = evaluate(
@@ -285,6 +270,8 @@ class Classifier:
         metrics["unseen_labels"] = float(len(np.unique(found.truth.indices[unseen[found.truth.indices]])))
         if scores.kind == "probability":
             metrics["calibration_error"] = calibration_error(found.truth, scores)
+        if share is not None and self.abstention is not None and found.sureness is not None:
+            metrics |= automated(found.truth, found.predicted, found.sureness, self.abstention.level(share))
         return metrics
 
     def outcome(self, corpus: Corpus) -> Outcome:
@@ -292,27 +279,39 @@ class Classifier:
         self._require_trained()
         known = self.labels.union(corpus.labels)
         corpus = corpus.with_labels(known)
-        predicted, kept = [], []
+        predicted, kept, sure = [], [], []
         for start in range(0, len(corpus), self._batch()):
             scores = self.scores(corpus.texts[start : start + self._batch()])
             predicted.append(self.decision.decide(scores, self.labels))
             kept.append(scores.best(_KEPT))
+            if self.abstention is not None:
+                sure.append(self.abstention.sureness(scores, predicted[-1]))
         scores = Scores.stack(kept)
-        wide = Scores(_widen(scores.matrix, len(known)), known.names, scores.kind, scores.absent)
+        wide = Scores(widen(scores.matrix, len(known)), known.names, scores.kind, scores.absent)
         counts = np.zeros(len(known), dtype=np.int64)
         counts[: len(self.labels)] = self.training["label_counts"]
         thresholds = None
-        if self.decision.rule in ("threshold", "per_label"):
+        if self.decision.rule in ("threshold", "per_label", "promise"):
             thresholds = np.full(len(known), np.nan, dtype=np.float32)
             thresholds[: len(self.labels)] = self.decision.thresholds
-        return Outcome(known, corpus.truth, _widen(stack_rows(predicted), len(known)), wide, counts, thresholds)
+        decided = widen(stack_rows(predicted), len(known))
+        return Outcome(known, corpus.truth, decided, wide, counts, thresholds, np.concatenate(sure) if sure else None)
 
-    def _rows(self, scores: Scores, top: int | None) -> Iterator[Prediction]:
+    def _rows(self, scores: Scores, top: int | None, ask: float | None) -> Iterator[Prediction]:
+        rows: Iterator[list[list[Any]]] = iter(())
         if top is not None:
-            for row in scores.top(top):
-                yield Prediction([name for name, _ in row], [value for _, value in row])
-            return
-        decided = self.decision.decide(scores, self.labels)
+            rows = ([list(column) for column in zip(*row, strict=True)] or [[], []] for row in scores.top(top))
+        asked: list[bool | None] = [None] * len(scores)
+        if top is None or ask is not None:
+            decided = self.decision.decide(scores, self.labels)
+            if ask is not None and self.abstention is not None:
+                asked = self.abstention.asked(scores, decided, ask).tolist()
+            rows = rows if top is not None else self._sets(scores, decided)
+        for (labels, values), unsure in zip(rows, asked, strict=True):
+            yield Prediction(labels, values, unsure)
+
+    def _sets(self, scores: Scores, decided: csr_array) -> Iterator[list[list[Any]]]:
+        """The decided labels of every document and their scores, best first."""
         at, known = places_of(decided, scores.matrix)
         found = np.full(len(at), scores.absent)
         found[known] = scores.matrix.data[at[known]]
@@ -320,7 +319,7 @@ class Classifier:
         order = np.lexsort((-found, rows))  # stable: equal scores keep the order of the labels
         labels, values = decided.indices[order].tolist(), found[order].tolist()
         for start, stop in pairwise(decided.indptr.tolist()):
-            yield Prediction([self.labels.names[label] for label in labels[start:stop]], values[start:stop])
+            yield [[self.labels.names[label] for label in labels[start:stop]], values[start:stop]]
 
     def _batch(self) -> int:
         return max(1, min(_MOST, _CELLS // max(1, self.model.scored_labels())))
@@ -344,12 +343,13 @@ class Classifier:
         state = {
             "model": self.recipe.model,
             "options": self.model.options(),
-            "recipe": {"calibrate": self.recipe.calibrate, "min_labels": self.recipe.min_labels, "closed": self.recipe.closed},
+            "recipe": {name: getattr(self.recipe, name) for name in ("calibrate", "min_labels", "closed", "promise")},
             "reading": self.recipe.data.get("reading", {}),
             "labels": self.labels.state(),
             "state": self.model.state(),
             "calibration": None if self.calibration is None else self.calibration.state(),
             "decision": self.decision.state(),
+            "abstention": None if self.abstention is None else self.abstention.state(),
             "training": self.training,
         }
 
@@ -377,6 +377,7 @@ class Classifier:
         classifier.recipe = replace(classifier.recipe, data=data, **state["recipe"])
         classifier.labels, classifier.calibration = saved.model.labels, saved.calibration
         classifier.decision = Decision.from_state(state["decision"])
+        classifier.abstention = Abstention.from_state(state.get("abstention"))
         classifier.training = state["training"]
         return classifier
 
@@ -386,7 +387,7 @@ def _named(name: Any, given: Any) -> Recipe:
     if not isinstance(name, str):
         raise ConfigError(f"{brief(name)} is not a model; pass its name, as in Classifier('br'), a model object or a recipe")
     options = {} if given is None else checked_mapping(given, "the options", "{'c': [1.0]}")
-    own = {key: options[key] for key in ("seed", "optimise", "calibrate", "closed", "min_labels") if key in options}
+    own = {key: options[key] for key in ("seed", "optimise", "calibrate", "closed", "min_labels", "promise") if key in options}
     rest = {key: value for key, value in options.items() if key not in own}
     return Recipe(model=name, options=rest, **own).checked()
 
@@ -396,7 +397,3 @@ def _text_of(pair: Any) -> Any:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise DataError(f"a document is {brief(pair)}; pass pairs (item, text), as in ('7', 'Fish quotas agreed')")
     return pair[1]
-
-
-def _widen(matrix: csr_array, n_labels: int) -> csr_array:
-    return csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], n_labels))

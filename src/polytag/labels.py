@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.errors import DataError, brief
+from polytag.errors import DataError, brief, suggestion
 from polytag.formats.document import BadLine, label_name
 from polytag.formats.inputs import checked_path
 from polytag.formats.parsers import Records, json_records, opened, plain_lines, table_records
 from polytag.formats.streams import stem_and_suffix, writing
 from polytag.storage.schema import Items, Named, Table, Text, check
+
+_LISTED = 20  # labels up to which an error message lists them all
 
 
 def indicator(rows: Sequence[Sequence[int]] | Sequence[NDArray[Any]], n_labels: int) -> csr_array:
@@ -107,6 +110,15 @@ class LabelSet:
         """The number of a label, by name or id; None if there is no such label."""
         number = self._number.get(label)
         return self._by_id.get(label) if number is None else number
+
+    def number(self, label: Any) -> int:
+        """The number of a label, by name or id; the error of an unknown one suggests others."""
+        found = self.find(label) if isinstance(label, str) else None
+        if found is None:
+            known = self.names if len(self) <= _LISTED else get_close_matches(str(label), self.names)
+            hint = suggestion(str(label), known) if known else "`polytag predict --top 10` shows labels"
+            raise DataError(f"there is no label {brief(label)} in this classifier; {hint}")
+        return found
 
     # -- conversion to sparse matrices -----------------------------------------------------------------------------
 

@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
-from polytag.cli.options import JsonOption, Reading, RunArgument
+from polytag.cli.options import AskOption, AskUntilOption, JsonOption, Reading, RunArgument, asked
 
 
 def evaluate(
     run: RunArgument,
     test: Annotated[Path, typer.Argument(metavar="TEST", help="labelled documents")],
     reading: Reading,
+    ask: AskOption = None,
+    ask_until: AskUntilOption = None,
     json: JsonOption = False,
 ) -> None:
     """Evaluate a trained model on labelled documents."""
@@ -23,4 +25,4 @@ def evaluate(
 
     classifier = Classifier.load(run)
     corpus = Corpus.read(test, labels=classifier.labels, options=classifier.reading(reading.options()))
-    print_result(classifier.evaluate(corpus), metrics_table, json)
+    print_result(classifier.evaluate(corpus, ask=asked(ask, ask_until)), metrics_table, json)

@@ -27,7 +27,21 @@ FormatOption = Annotated[
 TextOption = Annotated[
     str | None, typer.Option("--text", help="text columns, joined by a space, as in title,body [default: detected]")
 ]
+AskOption = Annotated[
+    float | None, typer.Option("--ask", help="share of documents to leave to people, the least sure ones", min=0, max=1)
+]
+AskUntilOption = Annotated[
+    str | None,
+    typer.Option("--ask-until", help="goal for the documents that are not left to people, as in precision=.95"),
+]
 BadOption = Annotated[str, typer.Option("--on-bad", help="bad lines: fail = stop with an error, skip = skip and count them")]
+
+
+def asked(ask: float | None, ask_until: str | None) -> float | str | None:
+    """What ``--ask`` or ``--ask-until`` says."""
+    if ask is not None and ask_until is not None:
+        raise typer.BadParameter("give --ask or --ask-until, not both")
+    return ask if ask_until is None else ask_until
 
 
 class Reading(NamedTuple):
@@ -66,6 +80,10 @@ class Overrides(NamedTuple):
     optimise: Annotated[
         str | None, typer.Option("--optimise", help="metric: micro_f1, macro_f1 or subset_accuracy [default: micro_f1]")
     ] = None
+    promise: Annotated[
+        str | None,
+        typer.Option("--promise", help="promise to keep: recall=.9, recall=.9,confidence=.9 or precision=.9 [default: none]"),
+    ] = None
     closed: Annotated[
         bool | None,
         typer.Option("--closed/--open", help="whether ancestors of predicted labels are predicted too [default: open]"),
@@ -80,7 +98,7 @@ class Overrides(NamedTuple):
         recipe = Recipe.read(path) if path else earlier or Recipe()
         if model and model != recipe.model:
             recipe = dataclasses.replace(recipe, model=model, options={}, tune={})
-        keys: dict[str, Any] = {"seed": self.seed, "optimise": self.optimise, "closed": self.closed}
+        keys: dict[str, Any] = {"seed": self.seed, "optimise": self.optimise, "closed": self.closed, "promise": self.promise}
         recipe = dataclasses.replace(recipe, **{key: value for key, value in keys.items() if value is not None})
         return recipe.checked().with_overrides(self.settings or [])
 

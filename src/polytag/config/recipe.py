@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from polytag.config.groups.common_settings import optimise_param, seed_param
+from polytag.config.promise import Promise
 from polytag.config.registry import MODELS, class_of
 from polytag.config.search_ranges import Search, read_search
 from polytag.config.settings import check_fields, declared, param, title
@@ -35,6 +36,9 @@ class Recipe:
     calibrate: bool = param(True, "whether margins are calibrated to probabilities")
     closed: bool = param(False, "whether ancestors of predicted labels are predicted too")
     min_labels: int | None = param(None, "minimum number of labels per document; none = minimum of the training data", minimum=0)
+    promise: str | None = param(
+        None, "promise to keep instead of optimising: recall=.9, recall=.9,confidence=.9 or precision=.9; none = no promise"
+    )
     data: dict[str, Any] = field(default_factory=dict, metadata={"help": "files, reading options and fingerprint of the data"})
     tune: dict[str, Any] = field(default_factory=dict, metadata={"help": "number of trials and ranges of `polytag tune`"})
 
@@ -64,6 +68,7 @@ class Recipe:
             if options.pop(name, values[name]) != values[name]:
                 raise ConfigError(f"the recipe has one {name!r} at its top and another under [options]; keep the one at the top")
         _check_data(values["data"])
+        values["promise"] = str(Promise.parse(values["promise"])) if values["promise"] else None
         checked = dataclasses.replace(self, **{**values, "options": options})
         checked.search()
         return checked
@@ -106,6 +111,8 @@ class Recipe:
     def _table(self) -> dict[str, Any]:
         """The recipe as a TOML table, subtables last; TOML has no null, so the option None becomes the word none."""
         table = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("options", "data", "tune")}
+        if self.promise is None:
+            del table["promise"]
         options = {name: "none" if value is None else value for name, value in self.options.items()}
         return {**table, "options": options, "data": dict(self.data), **({"tune": dict(self.tune)} if self.tune else {})}
 

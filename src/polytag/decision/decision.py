@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.config.groups.common_settings import METRIC_NAMES
+from polytag.config.promise import Promise
+from polytag.decision.risk_control import Sets, keep
 from polytag.decision.thresholds import Evidence, apply, common, evidence, select
 from polytag.errors import ConfigError
 from polytag.kernels.sparse_rows import places_of, stack_rows
@@ -26,7 +28,7 @@ METRICS: dict[str, Callable[[csr_array, csr_array], float]] = {
     "macro_f1": macro_f1,
     "subset_accuracy": subset_accuracy,
 }
-RULES = ("auto", "threshold", "per_label", "top_k", "decoded")
+RULES = ("auto", "threshold", "per_label", "top_k", "decoded", "promise")
 _SHRINKAGE = (80.0, 20.0, 5.0)  # pseudo-counts that shrink a label's threshold towards the global one
 _PARTS = 5
 _ENOUGH = 5_000  # decisions wanted in cross-fitting; fewer documents are divided several times
@@ -48,7 +50,9 @@ DECISION = Table(
         "k": Number(0, 2**31 - 1),
         "thresholds": Array(("float32",), ("thresholds",)),
         "report": Anything(),
+        "promise": Text(),
     },
+    optional=frozenset({"promise"}),
     own=frozenset({"thresholds"}),
     rules=(_thresholds_fit,),
 )
@@ -61,6 +65,7 @@ class Decision:
 
     ``rule`` is ``threshold`` (one for all labels), ``per_label`` (shrunk towards the global one for rare labels), ``top_k`` or
     ``decoded`` (the set that the model generates). ``auto`` selects the best one but ``top_k`` by cross-fitting.
+    ``promise`` is one threshold that keeps a promise such as ``recall=.9``, whatever the metric.
     Every document gets at least ``min_labels``; ``closed`` adds the ancestors of every label.
     """
 
@@ -71,11 +76,17 @@ class Decision:
     k: int = 0
     thresholds: NDArray[np.float32] = field(default_factory=lambda: np.zeros(1, dtype=np.float32))
     report: dict[str, Any] = field(default_factory=dict)
+    promise: str = ""
 
     def __post_init__(self) -> None:
-        """Check the names of rule and metric."""
+        """Check the names of rule and metric, and the promise."""
+        if self.promise:
+            self.promise = str(Promise.parse(self.promise))
+            self.rule = "promise"
         if self.rule not in RULES:
             raise ConfigError(f"there is no decision rule {self.rule!r}; known: {', '.join(RULES)}")
+        if self.rule == "promise" and not self.promise:
+            raise ConfigError("the rule 'promise' needs a promise, as in recall=.9")
         if self.optimise not in METRICS:
             raise ConfigError(f"cannot optimise {self.optimise!r}; known: {', '.join(METRICS)}")
 
@@ -112,6 +123,8 @@ class Decision:
 
     def fit(self, scores: Scores, truth: csr_array, labels: LabelSet) -> Decision:
         """Choose the rule and its thresholds on scores of held-out documents."""
+        if self.promise:
+            return self._keep_promise(scores, truth, labels)
         candidates = self._candidates(scores)
         tried = self._cross_fitted(candidates, scores, truth, labels) if len(candidates) > 1 else {}
         best = self._preferred(candidates, tried)
@@ -121,14 +134,39 @@ class Decision:
         self.report = {"rule": best, "metric": self.optimise, "fitted": value, "cross_fitted": crossed}
         return self
 
+    def _keep_promise(self, scores: Scores, truth: csr_array, labels: LabelSet) -> Decision:
+        promise = Promise.parse(self.promise)
+        if promise.goal == "precision":
+            self.min_labels = 0  # a document gets no label rather than a doubtful one
+        kept = keep(promise, Sets.of(scores, truth, labels, self.min_labels, self.closed))
+        self.thresholds = np.full(1, kept.threshold, dtype=np.float32)
+        value = METRICS[self.optimise](truth, self.decide(scores, labels))
+        self.report = {"rule": "promise", "promise": self.promise, "labels_per_document": kept.labels_per_document}
+        self.report |= {"documents": len(scores), "metric": self.optimise, "fitted": value, "cross_fitted": {}}
+        return self
+
+    def held_out_sets(self, scores: Scores, truth: csr_array, labels: LabelSet) -> csr_array:
+        """The sets of held-out documents, each fifth decided with thresholds from the others: as new documents would be."""
+        if self.rule in ("promise", "decoded", "top_k") or len(scores) < _PARTS:
+            return self.decide(scores, labels)
+        part = np.arange(len(scores)) % _PARTS
+        sets, rows = [], []
+        for number in range(_PARTS):
+            held = part == number
+            trial = replace(self, report={})
+            trial._set(self.report.get("rule", self.rule), select(scores, ~held), truth[~held], None)
+            sets.append(trial.decide(select(scores, held), labels))
+            rows.append(np.flatnonzero(held))
+        return csr_array(stack_rows(sets)[np.argsort(np.concatenate(rows))])
+
     def extend(self, known: int, new: int, threshold: float | None) -> None:
         """Add ``new`` labels with this threshold, or with the median threshold of the known labels."""
-        if self.rule not in ("threshold", "per_label"):
+        if self.rule not in ("threshold", "per_label", "promise"):
             return
         value = float(np.median(self.thresholds)) if threshold is None else threshold
         own = np.broadcast_to(self.thresholds, (known,))
         self.thresholds = np.concatenate([own, np.full(new, value, dtype=np.float32)])
-        self.rule = "per_label"
+        self.rule, self.promise = "per_label", ""  # nothing is promised about new labels
 
     def _preferred(self, candidates: list[str], tried: dict[str, tuple[float, float]]) -> str:
         """The best rule; of those within the noise, the one with the highest macro-F1."""
@@ -196,8 +234,8 @@ class Decision:
 
     def state(self) -> dict[str, Any]:
         """The settings and the thresholds."""
-        keep = ("rule", "optimise", "min_labels", "closed", "k", "thresholds", "report")
-        return {name: getattr(self, name) for name in keep}
+        names = ("rule", "optimise", "min_labels", "closed", "k", "thresholds", "report")
+        return {name: getattr(self, name) for name in names} | ({"promise": self.promise} if self.promise else {})
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Decision:

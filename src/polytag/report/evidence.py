@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.classifier import Outcome
 from polytag.labels import LabelSet
+from polytag.metrics.outcome import Outcome
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from scipy.sparse import csr_array
 from polytag.analysis.label_changes import Change, LabelChanges, Reason, label_changes
 from polytag.analysis.result import Result
 from polytag.analysis.significance import SystemComparison, compare_systems
-from polytag.classifier import Classifier, Outcome
+from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError, DataError
 from polytag.formats.document_files import Reader, ReadOptions
 from polytag.labels import LabelSet
 from polytag.metrics.of_sets import evaluate
+from polytag.metrics.outcome import Outcome
 from polytag.run import Run
 
 _BOUND = re.compile(r"\s*([\w@]+)\s*=\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")

@@ -44,6 +44,7 @@ def describe_classifier(classifier: Classifier, run: str | Path) -> dict[str, An
         "calibrated": classifier.calibration is not None,
         "decision": classifier.decision.rule,
         "thresholds": [float(thresholds.min()), float(np.median(thresholds)), float(thresholds.max())],
+        "promise": classifier.decision.promise or None,
         "min_labels": classifier.decision.min_labels,
         "closed": classifier.decision.closed,
         "held_out": classifier.decision.report,

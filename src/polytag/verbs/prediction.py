@@ -11,6 +11,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from polytag.classifier import Classifier
 from polytag.errors import ConfigError
@@ -20,7 +21,13 @@ from polytag.formats.streams import writing
 
 
 def predict_file(
-    run: str | Path, documents: str | Path, out: str | Path, *, top: int | None = None, options: ReadOptions | None = None
+    run: str | Path,
+    documents: str | Path,
+    out: str | Path,
+    *,
+    top: int | None = None,
+    ask: float | str | None = None,
+    options: ReadOptions | None = None,
 ) -> Reader:
     """Label every document of a file, in order and in constant memory; returns the reader, which has the counts."""
     if _same_file(documents, out):
@@ -32,12 +39,14 @@ def predict_file(
         for document in reader:
             yield document, document.text
 
-    found = classifier.stream(texts(), top)
+    found = classifier.stream(texts(), top, ask)
     first = list(itertools.islice(found, 1))  # an error in the input must not overwrite the output
     with writing(out) as file:
-        for document, (labels, scores) in itertools.chain(first, found):
+        for document, (labels, scores, unsure) in itertools.chain(first, found):
             known = [round(value, 6) if math.isfinite(value) else None for value in scores]  # added ancestors may have no score
-            record = {"id": document.id, "labels": labels, "scores": known}
+            record: dict[str, Any] = {"id": document.id, "labels": labels, "scores": known}
+            if unsure is not None:
+                record["ask"] = unsure
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
     return reader
 

@@ -14,13 +14,14 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from polytag.analysis.label_map import Method
-from polytag.classifier import Classifier, Outcome
+from polytag.classifier import Classifier
 from polytag.config.recipe import Recipe
 from polytag.corpus import Corpus
 from polytag.decision.decision import Decision
 from polytag.errors import ConfigError, PolytagError, file_error
 from polytag.formats.document import ReadOptions
 from polytag.metrics.of_sets import calibration_error, evaluate
+from polytag.metrics.outcome import Outcome
 from polytag.report.composition import composed
 from polytag.report.data_table import latex_of, markdown_of
 from polytag.report.draft import Draft

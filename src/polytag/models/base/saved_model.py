@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from polytag.decision.abstention import ABSTENTION
 from polytag.decision.calibration import PLATT, Platt
 from polytag.decision.decision import DECISION
 from polytag.errors import ArtefactError, ConfigError, DataError
@@ -20,19 +21,30 @@ SAVED = Table(
     {
         "model": Text(),
         "options": Anything(),
-        "recipe": Table({"calibrate": Switch(), "min_labels": Optional(Number(0, 2**31 - 1)), "closed": Switch()}),
+        "recipe": Table(
+            {
+                "calibrate": Switch(),
+                "min_labels": Optional(Number(0, 2**31 - 1)),
+                "closed": Switch(),
+                "promise": Optional(Text()),
+            },
+            optional=frozenset({"promise"}),
+        ),
         "reading": Anything(),
         "labels": Anything(object),
         "state": Anything(),
         "calibration": Optional(Anything()),
         "decision": Anything(),
+        "abstention": Optional(Anything()),
         "training": Anything(),
-    }
+    },
+    optional=frozenset({"abstention"}),
 )
 """What a classifier looks like when it is saved; the state of its model has the schema of the model."""
 _SIZED: dict[str, Schema] = {
     "calibration": Optional(PLATT),
     "decision": DECISION,
+    "abstention": Optional(ABSTENTION),
     "training": Table({"documents": Number(0, 2**53), "label_counts": Array(("int64",), ("labels",), low=0)}),
 }
 
@@ -48,7 +60,7 @@ class SavedModel(NamedTuple):
         """From the state of a classifier's artefact."""
         check(SAVED, state, {})
         kind, labels = model_class(state["model"]), LabelSet.from_state(state["labels"])
-        check(Table(_SIZED), {name: state[name] for name in _SIZED}, {"labels": len(labels)})
+        check(Table(_SIZED), {name: state.get(name) for name in _SIZED}, {"labels": len(labels)})
         model = kind.from_state(kind.saved_options(state["options"]), labels, state["state"])
         return cls(model, None if state["calibration"] is None else Platt.from_state(state["calibration"]))
 
