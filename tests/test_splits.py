@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from polytag.errors import ConfigError, DataError
-from polytag.formats.splits import By, fold_rows, split_rows, stratified_parts
+from polytag.errors import ConfigError, DataError, PolytagError
+from polytag.formats.splits import By, fold_rows, split_rows, stratified_parts, time_parts
 from polytag.labels import indicator
+from polytag.verbs.splitting import split_file
 
 FRACTIONS = st.lists(st.integers(1, 8), min_size=1, max_size=5).map(lambda shares: [share / sum(shares) for share in shares])
 LABELLED = st.lists(st.lists(st.integers(0, 5), max_size=4), min_size=1, max_size=40).map(lambda rows: indicator(rows, 6))
@@ -158,10 +161,70 @@ def test_fractions_that_make_no_sense(fractions: list[float]) -> None:
 
 def test_mistakes_are_named() -> None:
     truth = indicator([[]] * 3, 1)
-    with pytest.raises(DataError, match="no groups"):
+    with pytest.raises(DataError, match="no group to split by"):
         split_rows("group", [0.5, 0.5], 3, truth, None)
     with pytest.raises(ConfigError, match="known: random, group, stratified"):
         split_rows("luck", [1.0], 3, truth, None)  # type: ignore[arg-type]
     for k in (1, 4):
         with pytest.raises(ConfigError, match=f"{k} folds of 3 documents"):
             fold_rows("random", k, 3, truth, None)
+
+
+# -- the verb ----------------------------------------------------------------------------------------------------------
+
+
+def numbered(folder: Path, count: int = 40) -> Path:
+    """Documents with a source and a date, newest first."""
+    rows = []
+    for i in range(count):
+        labels, date = ["fish"] if i % 4 else ["sea"], f"2026-01-{28 - i // 2:02d}"
+        rows.append({"id": i, "text": f"cod {i}", "labels": labels, "source": f"s{i % 7}", "date": date})
+    path = folder / "all.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def parts_in(folder: Path) -> dict[str, list[int]]:
+    found = {path.stem: path.read_text().splitlines() for path in folder.glob("*.jsonl") if path.stem != "labels"}
+    return {name: [int(json.loads(line)["id"]) for line in lines] for name, lines in found.items()}
+
+
+def test_split_writes_every_document_once(tmp_path: Path) -> None:
+    counts = split_file(numbered(tmp_path), tmp_path / "out", parts=".5,.25,.25", seed=3)
+    found = parts_in(tmp_path / "out")
+    assert counts == {"train": 20, "valid": 10, "test": 10} == {name: len(rows) for name, rows in found.items()}
+    assert sorted(i for rows in found.values() for i in rows) == list(range(40))
+
+
+def test_split_by_time_puts_the_newest_last_and_keeps_a_time_together(tmp_path: Path) -> None:
+    split_file(numbered(tmp_path), tmp_path / "out", time="date", parts=".77,.23")
+    found = parts_in(tmp_path / "out")
+    date = {i: 28 - i // 2 for i in range(40)}
+    assert max(date[i] for i in found["train"]) < min(date[i] for i in found["test"])
+    assert len(found["train"]) == 32, "31 are wanted; the other document of that day comes too"
+    assert time_parts(["9", "10", "8", "100"], [0.5, 0.5]).tolist() == [0, 1, 0, 1], "numbers sort as numbers"
+
+
+def test_split_by_group_keeps_groups_together(tmp_path: Path) -> None:
+    split_file(numbered(tmp_path), tmp_path / "out", by="group", group="source")
+    found = parts_in(tmp_path / "out")
+    assert sum(len({i % 7 for i in rows}) for rows in found.values()) == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"by": "best"}, "cannot split by 'best'; known: random, group, stratified, time"),
+        ({"parts": ".8"}, "write two or three shares that sum to 1"),
+        ({"parts": "a,b"}, "write two or three shares that sum to 1"),
+        ({"parts": ".8,.8"}, "must be positive and sum to 1"),
+        ({"by": "time", "group": "source"}, "--group names a column that a split by time does not use"),
+        ({"group": "nothing"}, "nothing"),
+        ({"by": "time"}, "time"),
+    ],
+)
+def test_wrong_splits_write_nothing(tmp_path: Path, options: dict[str, str], words: str) -> None:
+    path = numbered(tmp_path)
+    with pytest.raises(PolytagError, match=words):
+        split_file(path, tmp_path / "out", **options)  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""``polytag data``: describe, build, get, sample and make corpora."""
+"""``polytag data``: describe, split, build, get, sample and make corpora."""
 
 from __future__ import annotations
 
@@ -32,6 +32,33 @@ def describe(
     files = {"train": train, "valid": valid, "test": test}
     corpora = {name: Corpus.read(path, labels=labels, options=options) for name, path in files.items() if path}
     print_result(described(corpora), render, json)
+
+
+@data_app.command()
+@expanded
+def split(
+    documents: Annotated[Path, typer.Argument(metavar="FILE", help="labelled documents")],
+    reading: Reading,
+    out: Annotated[Path, typer.Option("--out", help="output folder")],
+    by: Annotated[
+        str | None, typer.Option("--by", help="random, group, time or stratified (by label) [default: random, or by the column]")
+    ] = None,
+    parts: Annotated[str, typer.Option("--parts", help="shares of train, valid and test, or of train and test")] = ".8,.1,.1",
+    group: Annotated[
+        str | None, typer.Option("--group", help="column of groups that stay together [default with --by group: group]")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option("--time", help="column of times; the newest are the test [default with --by time: time]")
+    ] = None,
+    labels: LabelsOption = None,
+    seed: Annotated[int, typer.Option("--seed", help="random seed; same seed, same split")] = 0,
+) -> None:
+    """Split documents into train, valid and test."""
+    from polytag.verbs.splitting import split_file
+
+    options = reading.options()
+    counts = split_file(documents, out, by=by, parts=parts, group=group, time=time, labels=labels, seed=seed, options=options)
+    typer.echo(f"{out}: " + ", ".join(f"{count:,} {part}" for part, count in counts.items()))
 
 
 @data_app.command()

@@ -1,4 +1,4 @@
-"""Splits of documents: random, by group, or stratified by label; pure functions with a seed."""
+"""Splits of documents: random, by group, by time, or stratified by label; pure functions with a seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from polytag.errors import ConfigError, DataError, brief
 from polytag.formats.inputs import checked_count, checked_seed
 
-By: TypeAlias = Literal["random", "group", "stratified"]
+By: TypeAlias = Literal["random", "group", "stratified", "time"]
 Rows: TypeAlias = NDArray[np.int64]
 
 
@@ -27,12 +27,12 @@ def split_rows(
         part = random_parts(n, fractions, rng)
     elif by == "stratified":
         part = stratified_parts(truth, fractions, rng)
-    elif by == "group":
+    elif by in ("group", "time"):
         if groups is None:
-            raise DataError("these documents have no groups to split by; name their column when the corpus is read (group=)")
-        part = group_parts(groups, fractions, rng)
+            raise DataError(f"these documents have no {by} to split by; name its column when the corpus is read (group=)")
+        part = group_parts(groups, fractions, rng) if by == "group" else time_parts(groups, fractions)
     else:
-        raise ConfigError(f"cannot split by {by!r}; known: random, group, stratified")
+        raise ConfigError(f"cannot split by {by!r}; known: random, group, stratified, time")
     return [np.flatnonzero(part == number) for number in range(len(fractions))]
 
 
@@ -82,6 +82,27 @@ def group_parts(groups: Sequence[str], fractions: Sequence[float], rng: np.rando
         chosen = int(np.searchsorted(weights, chance[number] * total, side="right")) if total > 0 else int(np.argmax(room))
         part[rows] = chosen
         room[chosen] -= len(rows)
+    return part
+
+
+def time_parts(times: Sequence[str], fractions: Sequence[float]) -> Rows:
+    """The part of every document, the oldest documents in the first part; documents of one time stay together.
+
+    Times are numbers, or text that sorts by time, such as 2026-11-16. A document without a time is an error.
+    """
+    if missing := [row for row, time in enumerate(times) if not time.strip()]:
+        raise DataError(f"document {missing[0] + 1} has no time; fill in the column, or split another way")
+    try:
+        values = np.array([float(time) for time in times])
+    except ValueError:
+        values = np.unique(np.array(times), return_inverse=True)[1].astype(np.float64)
+    order = np.argsort(values, kind="stable")
+    ends = np.rint(np.cumsum(fractions) * len(times)).astype(np.int64)
+    part = np.empty(len(times), dtype=np.int64)
+    part[order] = np.searchsorted(ends[:-1], np.arange(len(times)), side="right")
+    for time in np.unique(values[order][np.clip(ends[:-1], 0, len(times) - 1)]):  # only times at a boundary may be divided
+        same = values == time
+        part[same] = part[same].min()
     return part
 
 
