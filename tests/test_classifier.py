@@ -287,7 +287,7 @@ def test_top_gives_that_many_whatever_the_decision(br: Classifier, toy: Toy) -> 
     for top in (1, 3, 8, 20):
         found = [prediction for _, prediction in br.stream(((None, t) for t in toy.test.texts[:5]), top)]
         expected = br.scores(toy.test.texts[:5]).top(top)
-        assert [list(zip(p.labels, p.scores, strict=True)) for p in found] == expected
+        assert [list(zip(*p, strict=True)) for p in found] == expected
         assert all(len(p.labels) == min(top, 8) for p in found)
 
 

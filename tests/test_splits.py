@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from polytag.errors import ConfigError, DataError, PolytagError
 from polytag.formats.splits import By, fold_rows, split_rows, stratified_parts, time_parts
 from polytag.labels import indicator
-from polytag.verbs.splitting import split_file
+from polytag.verbs.partition import split_file
 
 FRACTIONS = st.lists(st.integers(1, 8), min_size=1, max_size=5).map(lambda shares: [share / sum(shares) for share in shares])
 LABELLED = st.lists(st.lists(st.integers(0, 5), max_size=4), min_size=1, max_size=40).map(lambda rows: indicator(rows, 6))

@@ -43,11 +43,17 @@ _FIT = "fit takes fit(train, valid) with Corpus objects, or fit(texts, labels) w
 _KEPT = 100  # labels per document that an evaluation keeps; metrics at k need far fewer
 
 
-class Prediction(NamedTuple):
-    """The predicted labels of one document, best first, their scores, and whether to leave it to a person, if that was asked."""
-
+class _Labelled(NamedTuple):
     labels: list[str]
     scores: list[float]
+
+
+class Prediction(_Labelled):
+    """The predicted labels of one document, best first, and their scores.
+
+    ``ask`` says whether to leave the document to a person; None if that was not asked.
+    """
+
     ask: bool | None = None
 
 
@@ -308,7 +314,9 @@ class Classifier:
                 asked = self.abstention.asked(scores, decided, ask).tolist()
             rows = rows if top is not None else self._sets(scores, decided)
         for (labels, values), unsure in zip(rows, asked, strict=True):
-            yield Prediction(labels, values, unsure)
+            prediction = Prediction(labels, values)
+            prediction.ask = unsure
+            yield prediction
 
     def _sets(self, scores: Scores, decided: csr_array) -> Iterator[list[list[Any]]]:
         """The decided labels of every document and their scores, best first."""

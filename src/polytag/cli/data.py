@@ -38,8 +38,8 @@ def describe(
 @expanded
 def split(
     documents: Annotated[Path, typer.Argument(metavar="FILE", help="labelled documents")],
-    reading: Reading,
     out: Annotated[Path, typer.Option("--out", help="output folder")],
+    reading: Reading,
     by: Annotated[
         str | None, typer.Option("--by", help="random, group, time or stratified (by label) [default: random, or by the column]")
     ] = None,
@@ -54,7 +54,7 @@ def split(
     seed: Annotated[int, typer.Option("--seed", help="random seed; same seed, same split")] = 0,
 ) -> None:
     """Split documents into train, valid and test."""
-    from polytag.verbs.splitting import split_file
+    from polytag.verbs.partition import split_file
 
     options = reading.options()
     counts = split_file(documents, out, by=by, parts=parts, group=group, time=time, labels=labels, seed=seed, options=options)

@@ -42,11 +42,13 @@ def predict_file(
     found = classifier.stream(texts(), top, ask)
     first = list(itertools.islice(found, 1))  # an error in the input must not overwrite the output
     with writing(out) as file:
-        for document, (labels, scores, unsure) in itertools.chain(first, found):
-            known = [round(value, 6) if math.isfinite(value) else None for value in scores]  # added ancestors may have no score
-            record: dict[str, Any] = {"id": document.id, "labels": labels, "scores": known}
-            if unsure is not None:
-                record["ask"] = unsure
+        for document, prediction in itertools.chain(first, found):
+            known = [
+                round(value, 6) if math.isfinite(value) else None for value in prediction.scores
+            ]  # added ancestors may have no score
+            record: dict[str, Any] = {"id": document.id, "labels": prediction.labels, "scores": known}
+            if prediction.ask is not None:
+                record["ask"] = prediction.ask
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
     return reader
 
