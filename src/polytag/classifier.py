@@ -40,6 +40,7 @@ Item = TypeVar("Item")
 _CELLS = 4_000_000  # maximum number of entries (documents x labels) of a batch
 _MOST = 2_000  # maximum number of documents of a batch
 _FIT = "fit takes fit(train, valid) with Corpus objects, or fit(texts, labels) with plain lists"
+_PROMISED = 1_000  # labels per document that a promise looks at
 _KEPT = 100  # labels per document that an evaluation keeps; metrics at k need far fewer
 
 
@@ -127,6 +128,8 @@ class Classifier:
             labels = train.labels.union(valid.labels)
             train, valid = train.with_labels(labels), valid.with_labels(labels)
         run = run or Run()
+        if self.recipe.promise:
+            self.model.held_labels = _PROMISED
         held = self.model.fit(train, valid, run)
         self.labels = self.model.labels
         counts = np.bincount(train.truth.indices, minlength=len(self.labels))

@@ -89,6 +89,8 @@ class Model(ABC):
     seed: int = seed_param()
     optimise: str = optimise_param()
     labels: LabelSet = field(init=False, repr=False, default=LabelSet(()))
+    held_labels: int = field(init=False, repr=False, default=0)
+    """Minimum number of labels per document that the decision wants in held-out scores, if there are as many."""
 
     # -- settings --------------------------------------------------------------------------------------------------
 

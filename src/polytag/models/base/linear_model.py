@@ -95,7 +95,8 @@ class LinearModel(Model):
         """Scores of a fold's held-out documents, for each C."""
         held = problem.features[part[1]]
         trained = self._train(problem, strengths, part[0])
-        return [self._score(one, held, corpus.labels.names, CANDIDATES) for one in trained]
+        most = max(CANDIDATES, self.held_labels)
+        return [self._score(one, held, corpus.labels.names, most) for one in trained]
 
     def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
         """Margins of every label, or of the k best ones."""
