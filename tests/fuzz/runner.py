@@ -27,6 +27,7 @@ LIMITS = {
 }  # fmt: skip
 SECONDS = 10
 MEMORY = 1 << 30
+PROMISING = "br+promise"
 EQUAL, CHANGED, REFUSED, TRACE = 0, 1, 3, 4
 OUTCOMES = {EQUAL: "equal", CHANGED: "changed", REFUSED: "refused", TRACE: "trace"}
 GOOD = ("equal", "changed", "refused")
@@ -38,7 +39,20 @@ def answers(folder: Path, texts: list[str]) -> str:
 
     classifier = Classifier.load(folder)
     scores = classifier.scores(texts)
-    return repr((classifier.predict(texts), scores.matrix.data.tolist(), scores.matrix.indices.tolist()))
+    found = repr((classifier.predict(texts), scores.matrix.data.tolist(), scores.matrix.indices.tolist()))
+    if classifier.abstention is None:
+        return found
+    return found + repr([prediction.ask for _, prediction in classifier.stream(enumerate(texts), ask=0.3)])
+
+
+def promising(folder: Path) -> Path:
+    """An artefact with a promise and an abstention, which those of the first version do not have."""
+    sys.path.insert(0, str(HERE.parent))
+    from polytag import Classifier
+    from toys import toy_corpus
+
+    Classifier("br", {"promise": "recall=.8", "ngrams": [1], "c": [1.0]}).fit(toy_corpus(60)).save(folder)
+    return folder / "model"
 
 
 def child(folder: Path, texts: list[str], expected: str, report: Path, room: int) -> None:
@@ -88,10 +102,14 @@ def outcome(folder: Path, texts: list[str], expected: str, report: Path) -> str:
 def tried(model: str, most: int, seed: int) -> dict[str, Any]:
     """All forgeries of a model's fixture, or an even sample of them."""
     sys.path.insert(0, str(HERE))
+    with tempfile.TemporaryDirectory() as fresh:
+        return _tried(model, promising(Path(fresh)) if model == PROMISING else FIXTURES / model / "model", most, seed)
+
+
+def _tried(model: str, source: Path, most: int, seed: int) -> dict[str, Any]:
     from forgeries import forgeries
 
     texts = json.loads((FIXTURES / "texts.json").read_text(encoding="utf-8"))[:2]
-    source = FIXTURES / model / "model"
     expected = answers(source, texts)  # compiles and warms up everything
     total = sum(1 for _ in forgeries(source))
     step = max(1, total // most) if most else 1
@@ -127,7 +145,7 @@ def main() -> None:
     if any(os.environ.get(name) != value for name, value in LIMITS.items()):  # before numba is imported
         cache = os.environ.get("NUMBA_CACHE_DIR") or str(Path(tempfile.gettempdir()) / "polytag-fuzz-cache")
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **LIMITS, "NUMBA_CACHE_DIR": cache})
-    names = args.models or sorted(path.name for path in FIXTURES.iterdir() if path.is_dir())
+    names = args.models or [*sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()), PROMISING]
     rows = []
     for name in names:
         row = tried(name, args.most, args.seed)
