@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from polytag.config.groups.decoder_settings import AttentionSettings, DecoderSettings, SgmSettings
 from polytag.config.groups.training_settings import TrainingSettings
-from polytag.models.base.sequence_model import SequenceModel
+from polytag.models.base.sequence_model import SequenceModel, lstm_decoder
 from polytag.models.model import group
-from polytag.nn.decoding.lstm_decoder import Decoder, LstmDecoder, LstmSettings, check_first_state
+from polytag.nn.decoding.lstm_decoder import Decoder, check_first_state
 from polytag.nn.encoding.encoders import Encoder
-from polytag.text.tokens import SubwordTokens, WordTokens
 
 
 @dataclass
@@ -29,11 +26,7 @@ class BertSgm(SequenceModel):
     sgm: SgmSettings = group(SgmSettings, attention="dot", query="old", first_state="cls", global_embedding="none")
 
     def _decoder(self, encoder: Encoder, n_labels: int) -> Decoder:
-        sizes, dropout = (self.decoder, self.attending), self.training.dropout
-        settings = LstmSettings.of(encoder.hidden, sizes, self.sgm, dropout=dropout, mask=self.sequence.mask_repeats)
-        return LstmDecoder(encoder.hidden, n_labels, settings, encoder.last_size)
+        return lstm_decoder(encoder, n_labels, (self.decoder, self.attending), self.sgm, self)
 
-    def _described(self, texts: Sequence[str]) -> tuple[WordTokens | SubwordTokens, dict[str, Any]]:
-        tokens, description = super()._described(texts)
-        check_first_state(self.sgm.first_state, self.encoding.encoder, description["kind"])
-        return tokens, description
+    def _check_encoder(self, kind: str) -> None:
+        check_first_state(self.sgm.first_state, self.encoding.encoder, kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -13,7 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from polytag.config.groups.decoder_settings import OrderSettings, SequenceSettings
+from polytag.config.groups.decoder_settings import (
+    AttentionSettings,
+    DecoderSettings,
+    OrderSettings,
+    SequenceSettings,
+    SgmSettings,
+)
 from polytag.config.groups.encoder_settings import EncoderSettings
 from polytag.config.groups.loss_settings import LossSettings
 from polytag.config.groups.search_settings import SEQUENCE_BEAM, SearchSettings
@@ -30,11 +37,12 @@ from polytag.nn.decoding.label_sequences import (
     sequence_loss,
     target_sequences,
 )
-from polytag.nn.decoding.lstm_decoder import Decoder
+from polytag.nn.decoding.lstm_decoder import Decoder, LstmDecoder, LstmSettings
 from polytag.nn.encoding.encoders import BiLSTM, Encoder
 from polytag.nn.training.batch import Batch, windows_apart
 from polytag.nn.training.processes import Processes
 from polytag.storage.schema import Array, Number, Optional, Schema, Table
+from polytag.text.tokens import SubwordTokens, WordTokens
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -129,6 +137,14 @@ class SequenceModel(NeuralModel):
     def _decoder(self, encoder: Encoder, n_labels: int) -> Decoder:
         """Build the decoder for this encoder; it masks repeated labels if ``self.sequence.mask_repeats``."""
 
+    def _check_encoder(self, kind: str) -> None:
+        """Raise if the settings do not fit an encoder of this kind."""
+
+    def _described(self, texts: Sequence[str]) -> tuple[WordTokens | SubwordTokens, dict[str, Any]]:
+        tokens, description = super()._described(texts)
+        self._check_encoder(description["kind"])
+        return tokens, description
+
     def _network(self, n_labels: int) -> nn.Module:
         encoder = self._encoder()
         return SequenceNetwork(encoder, self._decoder(encoder, n_labels))
@@ -220,3 +236,12 @@ class SequenceModel(NeuralModel):
     def use_export(self, artefact: Path) -> bool:
         """Return False: there is no export."""
         return False
+
+
+def lstm_decoder(
+    encoder: Encoder, n_labels: int, sizes: tuple[DecoderSettings, AttentionSettings], sgm: SgmSettings, model: SequenceModel
+) -> LstmDecoder:
+    """SGM's decoder with the settings of a model."""
+    dropout, mask = model.training.dropout, model.sequence.mask_repeats
+    settings = LstmSettings.of(encoder.hidden, sizes, sgm, dropout=dropout, mask=mask)
+    return LstmDecoder(encoder.hidden, n_labels, settings, encoder.last_size)
