@@ -70,7 +70,7 @@ def checked_labels(labels: Any, classes: Any = None) -> Labelled:
     if isinstance(labels, str) or not _is_list(labels):
         raise DataError(f"the labels are {_kind(labels)}; pass one list of label names for every text, as in [['a', 'b'], ['c']]")
     rows = list(labels)
-    if classes is not None or _looks_like_an_indicator(rows):
+    if classes is not None or is_indicator(rows):
         return _of_matrix(_as_matrix(rows), classes)
     return Labelled([_names(own, row) for row, own in enumerate(rows)])
 
@@ -89,7 +89,7 @@ def _names(own: Any, row: int) -> tuple[str, ...]:
         raise DataError(f"the labels of text {row}: {bad}; numbers and names are fine, as in ['a', 7]") from None
 
 
-def _looks_like_an_indicator(rows: Sequence[Any]) -> bool:
+def is_indicator(rows: Sequence[Any]) -> bool:
     """Whether lists are rows of 0 and 1, all of one length: as label names every text would have the labels 0 and 1."""
     width = len(rows[0]) if rows and isinstance(rows[0], list | tuple | np.ndarray) else 0
     return width > 1 and all(
