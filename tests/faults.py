@@ -183,6 +183,20 @@ def predictions(name: str) -> Case:
     return Case(("predict", "run", TEST, "--out", name), before, left)
 
 
+def reported() -> Case:
+    """A page in place of an earlier one."""
+
+    def before() -> None:
+        a_run()
+        Path("page.html").write_text("earlier\n")
+
+    def left(box: Path) -> str:
+        text = (box / "page.html").read_text()
+        return "old" if text == "earlier\n" else "new" if text.endswith("</html>\n") else f"{len(text)} characters"
+
+    return Case(("report", "run", "--test", TEST, "--out", "page.html", "--static", "--map", "pca"), before, left)
+
+
 def nothing(box: Path) -> str:
     """What a verb leaves that only prints."""
     return {"br": "old"}[model_in(box / "run")]
@@ -239,6 +253,7 @@ CASES = {
     "compare": Case(
         ("compare", TRAIN, "--test", TEST, "--models", "br,lp", *FAST, "--out", "runs"), lambda: a_run("runs/br"), compared
     ),
+    "report": reported(),
     "tune": Case((*SEARCH, "--trials", "3", "--resume"), lambda: polytag(*SEARCH, "--trials", "1"), searched),
     "export": Case(("export", "run", "--onnx", "--int8"), a_network, exported),
 }  # fmt: skip

@@ -21,6 +21,7 @@ TOGETHER = [  # verbs that share a process, each with the number of points that 
     {"train": 6, "resume": 3, "predict": 3, "predict-gz": 3, "predict-print": 2, "evaluate": 2, "compare": 3},
     {"tune": 6},
     {"export": 5},
+    {"report": 2},
 ]
 PRINTS = ("evaluate", "predict-print")
 SUMMARY = os.environ.get("POLYTAG_FAULTS_OUT")  # a JSON file that gets what came of all points

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from polytag.report.chart import COLOURS, Chart, Heat, colour_of, colours, theme
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT = 4.6, 3.1  # inches; small, so that its text can be read on a phone
 _MARKERS, _DASHES = "os^Dv*PX", ("-", "--", "-.", ":")
 _FEW_POINTS = 30
+_LETTERS = 28
 _DIVERGING = ("#b8420c", "#f5f7f9", "#0b62a8")
 _RULES: dict[Any, Any] = {
     "font.size": 9.5, "font.family": "sans-serif", "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
@@ -61,8 +63,16 @@ def _saved(chart: Chart | Heat, form: str, **options: Any) -> bytes:
             _draw(figure, chart)
         target = io.BytesIO()
         extra = {"metadata": {"Date": None, "Creator": None}} if form == "svg" else {"metadata": {"Software": None}}
-        figure.savefig(target, format=form, **extra, **options)  # type: ignore[arg-type]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # an SVG has text; the reader has fonts
+            figure.savefig(target, format=form, **extra, **options)  # type: ignore[arg-type]
     return target.getvalue()
+
+
+def _short(name: str) -> str:
+    """A name in one line that leaves room for the chart; characters that an SVG must not have are left out."""
+    plain = " ".join("".join(letter for letter in name if letter.isprintable()).split())
+    return plain if len(plain) <= _LETTERS else f"{plain[: _LETTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _draw(figure: Figure, chart: Chart) -> None:
@@ -82,7 +92,7 @@ def _draw(figure: Figure, chart: Chart) -> None:
     if len(chart.series) > 1:
         columns = 2
         figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(handles) / columns))
-        figure.legend(handles, [one.name for one in chart.series], loc="outside upper left", ncols=columns, fontsize=8.5,
+        figure.legend(handles, [_short(one.name) for one in chart.series], loc="outside upper left", ncols=columns, fontsize=8.5,
                       markerscale=2 if chart.kind == "point" else 1)  # fmt: skip
 
 
@@ -101,7 +111,7 @@ def _line(axes: Axes, chart: Chart, number: int) -> Any:
     if one.low:
         axes.fill_between(place, one.low, one.high, color=colour, alpha=0.15, linewidth=0)
     if chart.has_categories:
-        axes.set_xticks(place, [str(x) for x in one.x])
+        axes.set_xticks(place, [_short(str(x)) for x in one.x])
     return handle
 
 
@@ -127,14 +137,14 @@ def _bars(axes: Axes, chart: Chart) -> list[Any]:
         handles.append(axes.bar(place, one.y, width * 0.92, color=colour_of(number)))
         if one.low:
             axes.vlines(place, one.low, one.high, color=colours()["ink"], linewidth=1)
-    axes.set_xticks(range(len(chart.series[0].x)), [str(name) for name in chart.series[0].x])
+    axes.set_xticks(range(len(chart.series[0].x)), [_short(str(name)) for name in chart.series[0].x])
     axes.grid(visible=False, axis="x")
     _axes(axes, chart)
     return handles
 
 
 def _ranges(figure: Figure, axes: Axes, chart: Chart) -> list[Any]:
-    names, count, handles = [str(name) for name in chart.series[0].x], len(chart.series), []
+    names, count, handles = [_short(str(name)) for name in chart.series[0].x], len(chart.series), []
     figure.set_figheight(max(1.6, 0.32 * len(names) * count + 0.9))
     for number, one in enumerate(chart.series):
         place = [at + (number - (count - 1) / 2) * 0.6 / count for at in range(len(names))]
@@ -155,7 +165,8 @@ def _heat(figure: Figure, chart: Heat) -> None:
     axes = figure.add_subplot()
     colouring = LinearSegmentedColormap.from_list("diverging", _DIVERGING)
     image = axes.imshow(chart.values, cmap=colouring, vmin=-1, vmax=1)
-    axes.set_xticks(range(len(chart.names)), list(chart.names), rotation=90, fontsize=7)
-    axes.set_yticks(range(len(chart.names)), list(chart.names), fontsize=7)
+    names = [_short(name) for name in chart.names]
+    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
+    axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.grid(visible=False)
     figure.colorbar(image, ax=axes, shrink=0.5, label=chart.value)

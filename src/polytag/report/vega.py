@@ -13,7 +13,7 @@ from typing import Any
 
 from polytag.report.chart import Chart, Heat, Series
 
-_SHAPES = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "stroke"]
+_SHAPES = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left"]
 _FEW_POINTS = 30
 
 
@@ -150,7 +150,8 @@ def _range(chart: Chart) -> dict[str, Any]:
         {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": ends},
         {"mark": {"type": "point", "filled": True, "size": 60}, "encoding": dots},
     ]
-    return {"height": {"step": 28}, "layer": layers}
+    rows = len(chart.series[0].x) * (len(chart.series) if several else 1)
+    return {"height": 28 * rows + 12, "layer": layers}
 
 
 def _point(chart: Chart) -> dict[str, Any]:

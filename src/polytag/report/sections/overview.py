@@ -10,9 +10,9 @@ from polytag.report.evidence import Evidence, RunEvidence
 from polytag.report.markup import Element, code, element, paragraph, strong, table
 
 NAMES = {
-    "micro_f1": "micro-F1", "macro_f1": "macro-F1", "samples_f1": "F1 per document", "subset_accuracy": "exact sets",
+    "micro_f1": "micro-F1", "macro_f1": "macro-F1", "samples_f1": "samples-F1", "subset_accuracy": "exact sets",
     "hamming_loss": "Hamming loss", "micro_precision": "precision", "micro_recall": "recall", "p@1": "P@1", "p@5": "P@5",
-    "ndcg@5": "nDCG@5", "calibration_error": "calibration error", "predicted_labels_per_document": "labels per document",
+    "ndcg@5": "nDCG@5", "calibration_error": "calibration error", "predicted_labels_per_document": "labels/document",
 }  # fmt: skip
 _BOTH = ("micro_f1", "macro_f1", "samples_f1", "subset_accuracy", "hamming_loss", "micro_precision", "micro_recall",
          "predicted_labels_per_document")  # fmt: skip
@@ -39,13 +39,11 @@ _RANKINGS = "P@5 is the share of true labels among the five best ones; it needs 
 def _headline(evidence: Evidence) -> list[Element]:
     if not evidence.tested:
         return []
-    (best, _) = max(evidence.tested, key=lambda pair: pair[0].metrics["micro_f1"])
-    score, exact = best.metrics["micro_f1"], best.metrics["subset_accuracy"]
-    several = f"The best micro-F1 of {len(evidence.runs)} runs has " if len(evidence.runs) > 1 else "Tested is "
-    return [
-        paragraph(several, strong(best.name), ": ", strong(f"{score:.3f}"), f" on {len(evidence.ids):,} test documents. ",
-                  f"For {exact:.0%} of them, it predicts exactly the true set of labels.")
-    ]  # fmt: skip
+    best = max((run for run, _ in evidence.tested), key=lambda run: run.metrics["micro_f1"])
+    several = f", the best of {len(evidence.runs)} runs" if len(evidence.runs) > 1 else ""
+    documents = f" on {len(evidence.ids):,} test documents{several}. "
+    exact = f"For {best.metrics['subset_accuracy']:.0%} of them, it predicts exactly the true set of labels."
+    return [paragraph(strong(best.name), " reaches micro-F1 ", strong(f"{best.metrics['micro_f1']:.3f}"), documents, exact)]
 
 
 def _runs(evidence: Evidence) -> Element:
