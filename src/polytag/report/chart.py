@@ -12,6 +12,7 @@ from typing import Literal
 
 Kind = Literal["line", "bar", "point", "range"]
 COLOURS = 8  # a chart with more series repeats colours, with other markers
+_NAMED = 80  # points of a map up to which their names are written
 _WORDS = {"line": "Line chart", "bar": "Bar chart", "point": "Scatter plot", "range": "Estimates with intervals"}
 
 
@@ -51,6 +52,11 @@ class Chart:
     def has_categories(self) -> bool:
         """Whether x is text."""
         return any(isinstance(x, str) for one in self.series for x in one.x[:1])
+
+    @property
+    def writes_names(self) -> bool:
+        """Whether there is room for the name of every point."""
+        return not self.axes and sum(len(one.names) for one in self.series) <= _NAMED
 
     @property
     def alternative(self) -> str:

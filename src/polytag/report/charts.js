@@ -12,6 +12,7 @@
       axis: { ...text, domainColor: soft, tickColor: soft, gridColor: line },
       legend: { ...text, labelLimit: 260, symbolOpacity: 1 },
       rule: { color: ink },
+      text: { color: ink },
       range: {
         category: [1, 2, 3, 4, 5, 6, 7, 8].map((number) => value(`--c${number}`)),
         diverging: [value("--c2"), value("--card"), value("--c1")],

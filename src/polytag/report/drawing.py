@@ -98,6 +98,9 @@ def _draw(figure: Figure, chart: Chart) -> None:
 
 def _points(axes: Axes, chart: Chart, number: int) -> Any:
     one, marker = chart.series[number], _MARKERS[number % len(_MARKERS)]
+    if chart.writes_names:
+        for x, y, name in zip(one.x, one.y, one.names, strict=True):
+            axes.annotate(_short(name), (float(x), y), (3, 2), textcoords="offset points", fontsize=6.5)
     look: dict[str, Any] = {"color": colour_of(number), "markersize": 3.2, "alpha": 0.75, "markeredgewidth": 0}
     return axes.plot(one.x, one.y, marker, **look)[0]
 

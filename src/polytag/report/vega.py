@@ -178,12 +178,12 @@ def _point(chart: Chart) -> dict[str, Any]:
     }  # fmt: skip
     if several:
         encoding["shape"] = _colour(chart) | {"scale": {"range": _SHAPES}}
-    return {
-        "height": 260 if chart.axes else 460,
-        "params": params,
-        "mark": {"type": "point", "filled": True},
-        "encoding": encoding,
-    }
+    points = {"mark": {"type": "point", "filled": True}, "encoding": encoding}
+    if not chart.writes_names:
+        return {"height": 260 if chart.axes else 460, "params": params, **points}
+    names = {"x": encoding["x"], "y": encoding["y"], "text": {"field": "name"}}
+    written = {"mark": {"type": "text", "align": "left", "dx": 5, "dy": -3, "fontSize": 10}, "encoding": names}
+    return {"height": 460, "params": params[:1], "layer": [points | {"params": params[1:]}, written]}
 
 
 def _heat(chart: Heat) -> dict[str, Any]:
