@@ -43,9 +43,9 @@ GAIN: Literal["gain"] = "gain"
 LOSS: Literal["loss"] = "loss"
 SGM: dict[str, Any] = {"encoder_rate": 0.003, "head_rate": 0.003, "layers": 1, "hidden": 128, "embedding": 128, "max_length": 96}
 MODELS: dict[str, dict[str, dict[str, Any]]] = {
-    "reuters": {"br": {}, "cc": {}, "lp": {}, "sgm": {**SGM, "epochs": 8, "batch_size": 64}},
+    "reuters": {"br": {}, "cc": {}, "lp": {}},
     "debtags": {"br": {}, "cc": {}, "lp": {}},
-    "rcv1-small": {"br": {}, "cc": {}, "lp": {}, "sgm": {**SGM, "epochs": 15, "batch_size": 32}, "embed": {}},
+    "rcv1-small": {"br": {}, "cc": {}, "lp": {}, "sgm": {**SGM, "epochs": 8, "batch_size": 16}},
 }
 
 
