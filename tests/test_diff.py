@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Toy, toy_documents
+from conftest import WORDS, Toy, toy_documents
 from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError
@@ -48,6 +48,21 @@ def test_changes_and_metrics_are_those_of_the_two_predictions(toy: Toy, runs: di
     assert found.significance is not None and found.significance.rows[0].low > 0
     back = diff_runs(runs["good"], runs["bad"], runs["test"], rounds=50)
     assert (back.changes.new_is_right, back.changes.old_is_right) == (found.changes.old_is_right, found.changes.new_is_right)
+
+
+def test_reasons_are_words_of_the_label_in_the_run_that_gives_it(runs: dict[str, Path]) -> None:
+    found = diff_runs(runs["bad"], runs["good"], runs["test"], rounds=5, explained=12, words=2)
+    explained = [(row.label, change) for row in found.changes.rows for change in row.documents if change.reasons]
+    assert len(explained) == 12 and len({label for label, _ in explained}) == len(found.changes.rows)
+    gained = [(label, change) for label, change in explained if change.change == "gained" and change.true]
+    assert len(gained) >= 4
+    for label, change in gained:
+        assert change.reasons[0].text.lower() in WORDS[label].split() and change.reasons[0].contribution > 0
+    assert not any(
+        c.reasons
+        for row in diff_runs(runs["bad"], runs["good"], runs["test"], rounds=5, explained=0).changes.rows
+        for c in row.documents
+    )
 
 
 def _names(corpus: Corpus) -> list[list[str]]:

@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from scipy.sparse import csr_array
-
 from polytag.analysis.label_changes import Change, LabelChanges, Reason, label_changes
 from polytag.analysis.result import Result
 from polytag.analysis.significance import SystemComparison, compare_systems
@@ -17,7 +14,6 @@ from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError, DataError
 from polytag.formats.document_files import Reader, ReadOptions
-from polytag.labels import LabelSet
 from polytag.metrics.of_sets import evaluate
 from polytag.metrics.outcome import Outcome
 from polytag.run import Run
@@ -90,7 +86,9 @@ def diff_runs(
         raise ConfigError("without labels there is no metric to check; leave --unlabelled or --fail-below out")
     first, second = Classifier.load(old), Classifier.load(new)
     corpus = _read(documents, second, options, labelled)
-    before, after = _aligned(first.outcome(corpus), second.outcome(corpus))
+    before, after = first.outcome(corpus), second.outcome(corpus)
+    labels = before.labels.union(after.labels)
+    before, after = before.over(labels), after.over(labels)
     metrics = _metrics(before, after) if labelled else ()
     failures = _failures(metrics, bounds or {})
     significance = None
@@ -114,28 +112,6 @@ def _read(path: str | Path, classifier: Classifier, options: ReadOptions | None,
     if not found:
         raise DataError(f"{path}: no documents; the file is empty")
     return Corpus.of_documents(found, label_set=classifier.labels, where=str(path))
-
-
-def _aligned(before: Outcome, after: Outcome) -> tuple[Outcome, Outcome]:
-    """Both outcomes over the labels of both runs."""
-    labels = before.labels.union(after.labels)
-    first, second = (_over(one, labels) for one in (before, after))
-    return first, second
-
-
-def _over(outcome: Outcome, labels: LabelSet) -> Outcome:
-    """An outcome with the columns of another label set, which has all its labels."""
-    number = np.array([labels.find(name) for name in outcome.labels], dtype=np.int64)
-
-    def moved(matrix: csr_array) -> csr_array:
-        wide = csr_array((matrix.data, number[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(labels)))
-        wide.sort_indices()
-        return csr_array((wide.data, wide.indices.astype(np.int32), wide.indptr), shape=wide.shape)
-
-    counts = np.zeros(len(labels), dtype=np.int64)
-    counts[number] = outcome.train_counts
-    scores = replace(outcome.scores, matrix=moved(outcome.scores.matrix), names=labels.names)
-    return Outcome(labels, moved(outcome.truth), moved(outcome.predicted), scores, counts, None)
 
 
 def _metrics(before: Outcome, after: Outcome) -> tuple[MetricChange, ...]:
