@@ -1,11 +1,13 @@
 """Whether explanations are true, and how fast they are.
 
     python benchmarks/explain.py deletion [--data DIR] [--models br,sgm] [--documents 200] [--out FILE]
+    python benchmarks/explain.py planted [--out FILE]
     python benchmarks/explain.py speed [--data DIR] [--out FILE]
 
 ``deletion``: a model is trained on ``reuters``; for 200 test documents its best label is explained. Then the one to five words
 with the highest contributions are deleted, or as many random words (five draws). Networks are small or see few documents, so
-that they train on a CPU. ``speed``: seconds to explain all decided labels of a text of 200 words, with the packaged encoder
+that they train on a CPU. ``planted``: a label applies only if two words occur; how often attention and contributions put both
+first. ``speed``: seconds to explain all decided labels of a text of 200 words, with the packaged encoder
 (phrases first, or every word), and with linear separators of 600 labels (``debtags``). Each part keeps the rows of the others.
 """
 
@@ -31,6 +33,14 @@ DRAWS = 5  # random sets of words
 _FEW, _JUDGED = 2000, 500  # models with at most this number of training documents are evaluated on some test documents only
 _WORDS = {"encoder": "words", "embedding": 100, "encoder_rate": 0.005, "head_rate": 0.005, "max_length": 256, "batch_size": 32}
 _MINILM = {"max_length": 48}
+PLANTED = ("copper", "strike")
+FILLER = "the a of and to in is that it for with on as by".split()
+_TOY = {"encoder": "words", "embedding": 32, "batch_size": 16, "encoder_rate": 0.02, "head_rate": 0.02, "label_embedding": 16}
+PLANTED_OPTIONS: dict[str, dict[str, Any]] = {
+    "bert-sgm": {**_TOY, "epochs": 12},
+    "laco": {**{key: value for key, value in _TOY.items() if key != "label_embedding"}, "epochs": 12},
+    "sgm": {**_TOY, "epochs": 20, "decoder_size": 32, "attention_size": 16, "first_state": "mean"},
+}
 MODELS: dict[str, tuple[int, dict[str, Any]]] = {  # training documents (0 = all) and settings
     "br": (0, {"ngrams": [2]}),
     "cc": (0, {}),
@@ -130,6 +140,38 @@ def deletion_rows(names: list[str], data: Path, documents: int) -> dict[str, Any
     return rows
 
 
+def planted_corpus(count: int, seed: int) -> Corpus:
+    """Texts of any length; the label ``both`` applies if and only if both planted words occur."""
+    rng, texts, labels = np.random.default_rng(seed), list[str](), list[list[str]]()
+    for number in range(count):
+        present = [(True, True), (True, False), (False, True), (False, False), (True, True)][number % 5]
+        words = [
+            *rng.choice(FILLER, int(rng.integers(3, 10))),
+            *(word for word, here in zip(PLANTED, present, strict=True) if here),
+        ]
+        texts.append(" ".join(map(str, rng.permutation(words))))
+        labels.append(["any", *["both"] * all(present), *["neither"] * (not any(present))])
+    return Corpus.of(texts, labels)
+
+
+def planted(names: list[str]) -> dict[str, Any]:
+    """The share of documents with the label in which both words come first, by contributions and by attention."""
+    train, valid, test = planted_corpus(300, 1), planted_corpus(50, 2), planted_corpus(40, 3)
+    rows = {}
+    for name in names:
+        classifier = Classifier(name, {**PLANTED_OPTIONS[name], "seed": 0}).fit(train, valid)
+        first: dict[str, list[bool]] = {"contributions": [], "attention": []}
+        for text in (text for text in test.texts if all(word in text.split() for word in PLANTED)):
+            reasons = classifier.explain(text, "both").labels[0]
+            for kind, words in (("contributions", reasons.words), ("attention", reasons.attention)):
+                best = sorted(words or (), key=lambda word: -word.contribution)[:2]
+                first[kind] += [{word.text for word in best} == set(PLANTED)] if words else []
+        shares = {kind: {"documents": len(found), "both_first": sum(found)} for kind, found in first.items()}
+        rows[name] = {"micro_f1": round(classifier.evaluate(test)["micro_f1"], 4), **shares}
+        print(name, json.dumps(rows[name]), flush=True)
+    return rows
+
+
 def timed(classifier: Classifier, text: str, exact: bool, rounds: int) -> dict[str, Any]:
     """Seconds to explain all decided labels, on the clock and of the processor; the first round is not counted.
 
@@ -165,7 +207,7 @@ def speed(data: Path, rounds: int) -> dict[str, Any]:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("deletion", "speed"))
+    parser.add_argument("part", choices=("deletion", "planted", "speed"))
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("POLYTAG_DATA", "../shared/data")))
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--documents", type=int, default=200)
@@ -175,6 +217,8 @@ def main() -> None:
     known: dict[str, Any] = json.loads(told.out.read_text(encoding="utf-8")) if told.out.exists() else {}
     if told.part == "speed":
         rows = speed(told.data, told.rounds)
+    elif told.part == "planted":
+        rows = planted(list(PLANTED_OPTIONS))
     else:
         rows = {**known.get("deletion", {}).get("rows", {}), **deletion_rows(told.models.split(","), told.data, told.documents)}
     known[told.part] = {"command": f"python benchmarks/explain.py {told.part}", "machine": machine(), "rows": rows}
