@@ -34,7 +34,7 @@ _FEW, _JUDGED = 2000, 500  # models with at most this number of training documen
 _WORDS = {"encoder": "words", "embedding": 100, "encoder_rate": 0.005, "head_rate": 0.005, "max_length": 256, "batch_size": 32}
 _MINILM = {"max_length": 48}
 PLANTED = ("copper", "strike")
-FILLER = "the a of and to in is that it for with on as by".split()
+FILLER = ["the", "a", "of", "and", "to", "in", "is", "that", "it", "for", "with", "on", "as", "by"]
 _TOY = {"encoder": "words", "embedding": 32, "batch_size": 16, "encoder_rate": 0.02, "head_rate": 0.02, "label_embedding": 16}
 PLANTED_OPTIONS: dict[str, dict[str, Any]] = {
     "bert-sgm": {**_TOY, "epochs": 12},
