@@ -1,9 +1,9 @@
 """``make mutants``: plant one bug at a time in a copy of the checkout, and see which of them no test notices.
 
 Tests are chosen by a table, by names and by imports: first those of the changed module (``nearest_tests.py``, or its name), then
-those that import it, then those that import it through others, until one fails or the time is over. A test that fails is run
-without the bug as well; if it fails then, it does not count. Numba's cache is each copy's own, and what was compiled from the
-changed module or from one that imports it is compiled again.
+those that import it, then those that import it through others, until one fails or the time is over. In the end all tests that
+failed are run without a bug; where one fails then, its mutants are tried again without it. Numba's cache is each copy's own, and
+what was compiled from the changed module or from one that imports it is compiled again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import ast
 import contextlib
 import hashlib
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -24,16 +25,33 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from mutations import Mutant, mutants
+from mutations import Mutant, compiles, mutants
 from nearest_tests import nearest
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = Path("tests") / "fixtures"
 PLANTED, EQUIVALENT = FIXTURES / "planted_bugs.json", FIXTURES / "equivalent_mutants.json"
+
+WARM = multiprocessing.get_context("forkserver")
+WARM.set_forkserver_preload(
+    [
+        "torch",
+        "numba",
+        "pandas",
+        "pytest",
+        "hypothesis",
+        "pyarrow",
+        "sklearn.svm",
+        "scipy.sparse",
+        "rich.progress",
+        "transformers",
+    ]
+)
 
 
 class Outcome(NamedTuple):
@@ -41,6 +59,25 @@ class Outcome(NamedTuple):
 
     end: str
     failed: list[str]
+
+
+def run_tests(folder: Path, said: Path, options: list[str]) -> None:
+    """In a process of its own, which has the large packages already: run pytest in a copy of the checkout."""
+    os.setsid()
+    os.chdir(folder)
+    output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for number, stream in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
+        os.dup2(stream, number)
+    package = str(folder / "src")
+    os.environ |= {"PYTHONPATH": package, "NUMBA_CACHE_DIR": str(folder / ".numba")}
+    sys.path[:] = [package, str(folder), *(path for path in sys.path if path not in (str(ROOT / "src"), str(ROOT / "tests")))]
+    for name in ("mutations", "nearest_tests"):  # of the checkout
+        sys.modules.pop(name, None)
+    import numba
+    import pytest
+
+    numba.config.reload_config()
+    os._exit(pytest.main(options))
 
 
 # -- the copies --------------------------------------------------------------------------------------------------------
@@ -61,47 +98,39 @@ class Copy:
 
     def test(self, files: Sequence[str], seconds: float, *options: str) -> Outcome:
         """Run test files."""
-        environment = {
-            **os.environ, "PYTHONPATH": str(self.folder / "src"), "NUMBA_CACHE_DIR": str(self.folder / ".numba"),
-            "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
-        }  # fmt: skip
         usual = ["-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0"]
-        with tempfile.TemporaryFile("w+") as said:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", *usual, *options, *files], cwd=self.folder, env=environment,
-                stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
-            try:
-                code = process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                return Outcome("timed out", [])
-            said.seek(0)
-            text = said.read()
-        failed = re.findall(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\](?= - |$))?)", text, re.MULTILINE)
-        if code in (0, 5):
+        said = self.folder.with_suffix(".txt")
+        process = WARM.Process(target=run_tests, args=(self.folder, said, [*usual, *options, *files]))
+        process.start()
+        process.join(seconds)
+        if process.exitcode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid or 0, signal.SIGKILL)
+            process.join()
+            return Outcome("timed out", [])
+        failed = re.findall(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\](?= - |$))?)", said.read_text(), re.MULTILINE)
+        if process.exitcode in (0, 5):
             return Outcome("passed", [])
-        return Outcome("failed", failed or [f"exit code {code}"])
+        return Outcome("failed", failed or [f"exit code {process.exitcode}"])
 
     @contextlib.contextmanager
     def planted(self, mutant: Mutant, users: Iterable[str]) -> Iterator[None]:
-        """Inside, the bug is there; what numba compiled from its module, or from one of its users, is forgotten."""
+        """Inside, the bug is there; what was compiled from its module, and by numba from the module's users, is forgotten."""
         path = self.folder / mutant.path
         source = path.read_bytes()
         compiled = [name.rpartition(".")[2] for name in users] if b"njit" in source else []
-        self._forget(compiled)
+        self._forget(path, compiled)
         path.write_bytes(mutant.apply(source))
         try:
             yield
         finally:
             path.write_bytes(source)
-            self._forget(compiled)
+            self._forget(path, compiled)
 
-    def _forget(self, modules: Iterable[str]) -> None:
-        for module in modules:
-            for path in (self.folder / ".numba").glob(f"*/{module}.*"):
-                path.unlink(missing_ok=True)
+    def _forget(self, source: Path, modules: Iterable[str]) -> None:
+        stale = [*(source.parent / "__pycache__").glob(f"{source.stem}.*.pyc")]
+        for path in [*stale, *(path for name in modules for path in (self.folder / ".numba").glob(f"*/{name}.*"))]:
+            path.unlink(missing_ok=True)
 
 
 def checkout_files() -> list[str]:
@@ -210,23 +239,32 @@ class Bench:
             self.copies.put(copy)
         status = {"passed": "survived", "failed": "killed", "timed out": "timed out"}[outcome.end]
         told = mutant.described((copy.folder / mutant.path).read_bytes())
-        return {**told, "status": status, "by": " ".join(outcome.failed), "tests": files}
+        return {**told, "status": status, "by": next(iter(outcome.failed), ""), "tests": files}
 
     def _noticed(self, copy: Copy, mutant: Mutant, module: str, test: str) -> Outcome:
-        """How a test file ends with the bug; what ends so without the bug as well does not count."""
-        while test not in self.broken:
-            with copy.planted(mutant, self.imports.users(module)):
-                left_out = [part for name in sorted(self.broken) if name.startswith(test) for part in ("--deselect", name)]
-                outcome = copy.test([test], self.timeout, "-x", *left_out)
-            if outcome.end == "passed":
-                return outcome
-            alone = [name for name in outcome.failed if "::" in name] or [test]
-            more = ["--collect-only"] if alone == [test] and outcome.end == "failed" else []  # it could not be imported
-            if copy.test(alone, self.timeout, *more).end == "passed":
-                return outcome
-            print(f"without a bug, this {outcome.end} as well: {' '.join(alone)}", flush=True)
-            self.broken.update(alone)
-        return Outcome("passed", [])
+        """How a test file ends with the bug; a file that takes as long without it does not count."""
+        if test in self.broken:
+            return Outcome("passed", [])
+        left_out = [part for name in sorted(self.broken) if name.startswith(test) for part in ("--deselect", name)]
+        with copy.planted(mutant, self.imports.users(module)):
+            outcome = copy.test([test], self.timeout, "-x", *left_out)
+        if outcome.end == "timed out" and copy.test([test], self.timeout).end == "timed out":
+            print(f"without a bug, this timed out as well: {test}", flush=True)
+            self.broken.add(test)
+            return Outcome("passed", [])
+        return outcome
+
+    def unsound(self, names: Iterable[str]) -> set[str]:
+        """Those of the tests that failed with a bug that fail without it as well; they do not count any more."""
+        copy = self.copies.get()
+        tests = {name for name in names if "::" in name}
+        imported = {name for name in names if name not in tests and name.startswith("tests/")}
+        wrong = {name for name in imported if copy.test([name], self.timeout, "--collect-only").end != "passed"}
+        if tests:
+            wrong |= set(copy.test(sorted(tests), self.timeout + 20 * len(tests)).failed)
+        self.copies.put(copy)
+        self.broken |= wrong
+        return wrong
 
 
 # -- which mutants -----------------------------------------------------------------------------------------------------
@@ -277,8 +315,9 @@ def pool_of(arguments: argparse.Namespace, folder: Path) -> list[Mutant]:
         if only is None or mutant.line in only
     ]
     if arguments.sample:  # by checksum: where nothing changed, the same ones are drawn again
-        pool = sorted(pool, key=lambda mutant: _drawn(arguments.seed, mutant, folder))[: arguments.sample]
-    return pool
+        pool.sort(key=lambda mutant: _drawn(arguments.seed, mutant, folder))
+    sound = (mutant for mutant in pool if compiles(mutant, (folder / mutant.path).read_bytes()))
+    return list(islice(sound, arguments.sample or None))
 
 
 def _drawn(seed: int, mutant: Mutant, folder: Path) -> str:
@@ -299,6 +338,7 @@ def with_arguments(results: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     """Read the command line, try the mutants, tell what came of them."""
+    os.environ["OMP_NUM_THREADS"] = "1"
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("files", nargs="*", help="files of src [default: the lines that changed since --base]")
     parser.add_argument("--base", help="revision that changes are counted from [default: HEAD, or all of src with --sample]")
@@ -309,7 +349,7 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=150, help="seconds for a test file, and after which no other is tried")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "polytag-mutants", help="folder of the copies")
     parser.add_argument("--out", type=Path, help="write the results here, as JSON")
-    parser.add_argument("--resume", action="store_true", help="do not repeat what --out has as killed")
+    parser.add_argument("--resume", action="store_true", help="do not repeat what --out has as killed or equivalent")
     parser.add_argument("--list", action="store_true", help="list the mutants and try none")
     arguments = parser.parse_args()
     bench = Bench(arguments.work, arguments.jobs, arguments.timeout)
@@ -322,15 +362,24 @@ def main() -> None:
     results: list[dict[str, Any]] = []
     if arguments.resume and arguments.out and arguments.out.exists():
         results = json.loads(arguments.out.read_text(encoding="utf-8"))["results"]
-        done = {_mark(result) for result in results if result["status"] in ("killed", "timed out")}
+        with_arguments(results)
+        done = {_mark(result) for result in results if result["status"] != "survived"}
         results = [result for result in results if _mark(result) in done]
         pool = [mutant for mutant in pool if _mark(mutant.described((bench.folder / mutant.path).read_bytes())) not in done]
-    with ThreadPoolExecutor(arguments.jobs) as threads:
-        for future in as_completed([threads.submit(bench.tried, mutant) for mutant in pool]):
-            results.append(result := future.result())
-            place = f"{result['file']}:{result['line']}"
-            print(f"{len(results)} {result['status']:9} {place} {result['kind']} {result['by']}", flush=True)
-            write(results, arguments.out)
+    while pool:
+        tried: dict[tuple[str, ...], Mutant] = {}
+        with ThreadPoolExecutor(arguments.jobs) as threads:
+            waiting = {threads.submit(bench.tried, mutant): mutant for mutant in pool}
+            for future in as_completed(waiting):
+                results.append(result := future.result())
+                tried[_mark(result)] = waiting[future]
+                place = f"{result['file']}:{result['line']}"
+                print(f"{len(results)} {result['status']:9} {place} {result['kind']} {result['by']}", flush=True)
+                write(results, arguments.out)
+        wrong = bench.unsound({result["by"] for result in results if _mark(result) in tried})
+        again = {_mark(result) for result in results if _mark(result) in tried and result["by"] in wrong}
+        results = [result for result in results if _mark(result) not in again]
+        pool = [tried[mark] for mark in again]
     counts = write(results, arguments.out)
     for result in results:
         if result["status"] in ("survived", "equivalent"):
@@ -340,7 +389,7 @@ def main() -> None:
 
 
 def _mark(result: dict[str, Any]) -> tuple[str, ...]:
-    return result["file"], result["before"], result["after"]
+    return result["file"], str(result["line"]), result["before"], result["after"]
 
 
 def write(results: list[dict[str, Any]], out: Path | None) -> dict[str, int]:

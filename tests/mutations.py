@@ -48,13 +48,14 @@ class Mutant(NamedTuple):
 
 
 def mutants(path: str, source: bytes) -> list[Mutant]:
-    """All mutants of a file that compile, in the order of their positions."""
+    """All mutants of a file, in the order of their positions; a few do not compile."""
     found = _Finder(path, source)
     found.visit(ast.parse(source))
-    return [mutant for mutant in sorted(set(found.found), key=lambda m: (m.start, m.stop, m.text)) if _compiles(mutant, source)]
+    return sorted(set(found.found), key=lambda m: (m.start, m.stop, m.text))
 
 
-def _compiles(mutant: Mutant, source: bytes) -> bool:
+def compiles(mutant: Mutant, source: bytes) -> bool:
+    """Whether a mutant is a program at all."""
     try:
         compile(mutant.apply(source), mutant.path, "exec")
     except (SyntaxError, ValueError):
