@@ -108,7 +108,7 @@ class Copy:
                 os.killpg(process.pid or 0, signal.SIGKILL)
             process.join()
             return Outcome("timed out", [])
-        failed = re.findall(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\](?= - |$))?)", said.read_text(), re.MULTILINE)
+        failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said.read_text(), re.MULTILINE)
         if process.exitcode in (0, 5):
             return Outcome("passed", [])
         return Outcome("failed", failed or [f"exit code {process.exitcode}"])
