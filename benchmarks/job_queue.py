@@ -2,7 +2,8 @@
 
 ``neural.py`` uses it. Files of jobs come in the order in which they are given; within a file, every job gets its first seed
 before any gets its second. A job's ``gpu_seconds`` is an estimate for one seed; ``needs`` names jobs whose runs of the same seed
-it takes members from. Results are written after every training, so that an interrupted call loses only what was under way.
+it takes members from, or of the seed of a pair ``[name, seed]``. Results are written after every training, so that an interrupted
+call loses only what was under way.
 """
 
 from __future__ import annotations
@@ -95,22 +96,25 @@ def run_queue(
     futures: dict[tuple[str, int], Future[bool]] = {}
     clock = Clock(seconds)
 
-    def members(job: Job, seed: int) -> list[Job]:
-        """The needed jobs whose runs are missing, after those of this call have ended."""
-        needed = [by_name[name] for name in job.get("needs", [])]
-        for other in needed:
-            if (other["name"], seed) in futures:
-                futures[other["name"], seed].result()
-        return [other for other in needed if (place := run_of(other, seed)) is not None and not place.exists()]
+    def members(job: Job, seed: int) -> list[tuple[Job, int]]:
+        """The needed jobs and seeds whose runs are missing, after those of this call have ended."""
+        needed = [(need, seed) if isinstance(need, str) else tuple(need) for need in job.get("needs", [])]
+        for key in needed:
+            if key[0] not in by_name:
+                raise SystemExit(f"{job['name']} needs {key[0]}, which is in none of the files; give its file too")
+            if key in futures:
+                futures[key].result()
+        found = [(by_name[name], number) for name, number in needed]
+        return [one for one in found if (place := run_of(*one)) is not None and not place.exists()]
 
     def one(job: Job, seed: int) -> bool:
         missing = members(job, seed)
-        estimate = sum(float(other.get("gpu_seconds", _LEAST)) for other in (job, *missing))
+        estimate = sum(float(other.get("gpu_seconds", _LEAST)) for other in (job, *(one for one, _ in missing)))
         if not clock.enough(estimate):
             return False
         start = time.monotonic()
-        for other in missing:
-            train(other, seed)
+        for other, number in missing:
+            train(other, number)
         row = train(job, seed)
         clock.learn(estimate, time.monotonic() - start)
         show(ledger.add(job, row, summarise))

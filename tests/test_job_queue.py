@@ -7,6 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from polytag.classifier import Classifier
+
+JOBS = Path(__file__).parents[1] / "benchmarks" / "jobs"
 _SPEC = importlib.util.spec_from_file_location("job_queue", Path(__file__).parents[1] / "benchmarks" / "job_queue.py")
 assert _SPEC is not None and _SPEC.loader is not None
 job_queue: Any = importlib.util.module_from_spec(_SPEC)
@@ -83,3 +88,22 @@ def test_needed_runs_that_are_missing_are_trained_first_and_count(tmp_path: Path
     again = [job("bert", (0, 1), gpu_seconds=40), job("mixed", (0, 1, 2), needs=["bert"], gpu_seconds=10)]
     assert bench.run(again, seconds=45) == [("mixed", 2)], "50 seconds with its member"
     assert bench.run(again) == [] and bench.asked == [("bert", 2), ("mixed", 2)]
+
+
+def test_members_of_other_seeds_are_awaited(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    six = job("six", needs=[["bert", 0], ["bert", 1]])
+    bench.run([job("bert", (0, 1))], [six], parallel=3)
+    assert bench.asked[-1] == ("six", 0) and len(bench.asked) == 3
+    with pytest.raises(SystemExit, match="needs bert, which is in none of the files"):
+        Bench(tmp_path / "other").run([six])
+
+
+@pytest.mark.parametrize("path", sorted(JOBS.glob("*.json")), ids=lambda path: path.stem)
+def test_every_committed_job_is_accepted(path: Path) -> None:
+    """Its settings exist and fit together, and its name is its own; mixtures of finished runs need these."""
+    jobs = json.loads(path.read_text(encoding="utf-8"))
+    assert len({one["name"] for one in jobs}) == len(jobs)
+    for one in jobs:
+        if "{runs}" not in json.dumps(one["options"]):
+            Classifier(one["model"], one["options"])
