@@ -26,6 +26,7 @@ from matplotlib.ticker import MaxNLocator
 HERE = Path(__file__).parent
 RESULTS, PICTURES = HERE / "results" / "sequences.json", HERE / "results" / "pictures"
 Rows = dict[str, dict[str, Any]]
+_REUTERS = 6993  # training documents
 
 
 def ablations(rows: Rows, axes: Axes) -> None:
@@ -76,8 +77,24 @@ def beams(rows: Rows, axes: Axes) -> None:
     axes.legend()
 
 
+def within_epochs(rows: Rows, axes: Axes) -> bool:
+    """The metric on validation several times per epoch, by epochs trained, mean over seeds; False without such rows."""
+    found = {name: row for name, row in rows.items() if name.startswith("reuters") and name.endswith("evaluations per epoch")}
+    for name, row in found.items():
+        curves, steps = row["by_epoch"], -(-_REUTERS // row["options"].get("batch_size", 32))
+        points = [curve[at]["step"] / steps for curve in curves[:1] for at in range(len(curve))]
+        values = [sum(curve[at]["micro_f1"] for curve in curves) / len(curves) for at in range(len(points))]
+        axes.plot(points, values, "o-", label=name.removeprefix("reuters ").partition(",")[0])
+    return bool(found)
+
+
 def convergence(rows: Rows, axes: Axes) -> None:
-    """The metric on validation after every epoch, for BERT and BERT+SGM, mean over seeds."""
+    """The metric on validation for BERT and BERT+SGM: within epochs where it was measured, else after every epoch."""
+    if within_epochs(rows, axes):
+        axes.set_xlabel("epochs")
+        axes.set_ylabel("micro-F1 on reuters validation")
+        axes.legend()
+        return
     for name, style in (("reuters bert", "o-"), ("reuters bert-sgm", "s-")):
         curves = rows[name]["by_epoch"]
         values = [sum(curve[epoch]["micro_f1"] for curve in curves) / len(curves) for epoch in range(len(curves[0]))]

@@ -144,11 +144,17 @@ def main() -> None:
         "loss_graphs": [float(captured[:200].mean()), float(captured[last].mean())],
         "largest_difference_of_smoothed_losses": float(np.abs(_smooth(eager) - _smooth(captured)).max()),
     }  # fmt: skip
-    baseline = rows["trainer grouped, 4 workers 32"]["documents_per_second"]
-    found["times_the_trainer"] = {name: row["documents_per_second"] / baseline for name, row in rows.items()}
+    found["times_the_trainer"] = over_the_trainer(rows)
     told.out.parent.mkdir(parents=True, exist_ok=True)
     told.out.write_text(json.dumps(found, indent=2) + "\n")
     print(json.dumps(found, indent=2))
+
+
+def over_the_trainer(rows: dict[str, Any]) -> dict[str, float]:
+    """The speed-up over the Trainer, of loops with its batch size only: larger batches would speed it up too."""
+    trainer = next(name for name in rows if name.startswith("trainer"))
+    same = [name for name in rows if name.split()[-1] == trainer.split()[-1]]
+    return {name: rows[name]["documents_per_second"] / rows[trainer]["documents_per_second"] for name in same}
 
 
 def _smooth(values: Any) -> Any:
