@@ -73,7 +73,7 @@ def main() -> None:
         seed = path.stem[-1]
         truth = kept(told.sets / path.name, told.part)[1]
         other = told.scores / f"{told.names[1]}-{seed}.npz"
-        found.append(sweep(*(scores_of(one, told.part, truth.shape) for one in (path, other)), truth))
+        found.append(sweep(scores_of(path, told.part, truth.shape), scores_of(other, told.part, truth.shape), truth))
     if not found:
         raise SystemExit(
             f"there is no {told.names[0]}-SEED.npz in {told.scores}; the folder is what neural.py --scores was given"

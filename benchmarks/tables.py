@@ -62,7 +62,7 @@ def neural(found: dict[str, Any]) -> str:
 def decided(row: dict[str, Any], part: str = "test") -> list[tuple[str, str, dict[str, list[float]]]]:
     """A row by its decisions: as the paper decides (the decoded set, else 0.5), then as Polytag does, with their means."""
     rules = row.get(f"{part}_by_rule", {})
-    lines = []
+    lines: list[tuple[str, str, dict[str, list[float]]]] = []
     for rule, name in (("decoded", "paper: decoded"), ("0.5", "paper: at .5")):
         if rule in rules and not lines:
             lines.append(("paper", name, rules[rule]))
