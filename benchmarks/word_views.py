@@ -3,8 +3,8 @@
     python benchmarks/word_views.py attention [--data DIR] [--out FILE]    # SGM, table 4
     python benchmarks/word_views.py importance [--data DIR] [--out FILE]   # BERT paper, appendix A
 
-Both take package descriptions (``debtags``) and its 30 most frequent labels, with networks and training sets small enough for
-a CPU. ``attention`` trains SGM, and compares the words it attends to with the words whose deletion changes the score.
+Both take package descriptions (``debtags``) and its 30 or 10 most frequent labels, with networks and training sets that are small
+enough for a CPU. ``attention`` trains SGM, and compares the words it attends to with the words whose deletion changes the score.
 ``importance`` trains the multi-label and the sequence-generating model on the same encoder, leaves every word out, and compares
 how many words carry the contributions.
 """
@@ -25,20 +25,20 @@ from peers.report import machine
 from polytag import Classifier, Corpus, LabelSet
 from polytag.explain.explanation import Word
 
-LABELS, SHOWN, TOP = 30, 3, 5
+SHOWN, TOP = 3, 5
 _SGM = {
     "encoder": "bilstm", "embedding": 100, "hidden": 64, "layers": 1, "decoder_size": 128, "max_length": 80, "epochs": 8,
     "encoder_rate": 0.005, "head_rate": 0.005, "batch_size": 32,
 }  # fmt: skip
-_BERT = {"max_length": 48, "epochs": 4, "batch_size": 16, "frozen_layers": 3}
+_BERT = {"max_length": 48, "epochs": 3, "batch_size": 8, "frozen_layers": 3, "head_rate": 0.005}
 
 
-def read(data: Path, part: str, labels: LabelSet | None, most: int) -> Corpus:
-    """Some documents of a part, with the most frequent labels only; those that have none of them are left out."""
+def read(data: Path, part: str, labels: LabelSet | int, most: int) -> Corpus:
+    """Some documents of a part, with these or this number of frequent labels; those that have none of them are left out."""
     folder = data / "debtags"
     corpus = Corpus.read(folder / f"{part}.jsonl.xz", labels=LabelSet.read(folder / "labels.jsonl"))
-    if labels is None:
-        order = corpus.labels.frequency_order(corpus.truth)[:LABELS]
+    if isinstance(labels, int):
+        order = corpus.labels.frequency_order(corpus.truth)[:labels]
         labels = LabelSet([corpus.labels[int(label)] for label in order])
     rows = list(zip(corpus.ids, corpus.texts, corpus.labels.decode(corpus.truth), strict=True))
     kept = [(name, text, [label for label in own if label in labels]) for name, text, own in rows]
@@ -71,7 +71,7 @@ def overlap(one: Sequence[Word], other: Sequence[Word]) -> float:
 
 def attention(data: Path, documents: int) -> dict[str, Any]:
     """Where SGM attends when it generates each label, and what it needs for the label."""
-    train = read(data, "train", None, 3000)
+    train = read(data, "train", 30, 3000)
     valid, test = read(data, "valid", train.labels, 400), read(data, "test", train.labels, 400)
     classifier = Classifier("sgm", {**_SGM, "seed": 0}).fit(train, valid)
     examples, needed, chance, between = list[dict[str, Any]](), list[float](), list[float](), list[float]()
@@ -99,8 +99,8 @@ def attention(data: Path, documents: int) -> dict[str, Any]:
 
 def importance(data: Path, documents: int) -> dict[str, Any]:
     """How many words carry the contributions, for the multi-label and the sequence-generating model."""
-    train = read(data, "train", None, 500)
-    valid, test = read(data, "valid", train.labels, 150), read(data, "test", train.labels, 150)
+    train = read(data, "train", 10, 400)
+    valid, test = read(data, "valid", train.labels, 60), read(data, "test", train.labels, 100)
     models = {name: Classifier(name, {**_BERT, "seed": 0}).fit(train, valid) for name in ("bert", "bert-sgm")}
     sums: dict[str, dict[str, list[float]]] = {name: {"words": [], "share": []} for name in models}
     examples: list[dict[str, Any]] = []
@@ -136,7 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("attention", "importance"))
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("POLYTAG_DATA", "../shared/data")))
-    parser.add_argument("--documents", type=int, default=40, help="documents, or for attention labels, that are explained")
+    parser.add_argument("--documents", type=int, default=20, help="documents, or for attention labels, that are explained")
     parser.add_argument("--out", type=Path)
     told = parser.parse_args()
     found = attention(told.data, told.documents) if told.part == "attention" else importance(told.data, told.documents)
