@@ -136,10 +136,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("attention", "importance"))
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("POLYTAG_DATA", "../shared/data")))
-    parser.add_argument("--documents", type=int, default=20, help="documents, or for attention labels, that are explained")
+    parser.add_argument("--documents", type=int, help="documents that are explained, 20; for attention labels, 40")
     parser.add_argument("--out", type=Path)
     told = parser.parse_args()
-    found = attention(told.data, told.documents) if told.part == "attention" else importance(told.data, told.documents)
+    if told.part == "attention":
+        found = attention(told.data, told.documents or 40)
+    else:
+        found = importance(told.data, told.documents or 20)
     out = (
         told.out or Path("benchmarks/results") / {"attention": "sgm_table4.json", "importance": "bert_appendix_a.json"}[told.part]
     )
