@@ -1,0 +1,143 @@
+"""Pairs of labels that probably mean the same: given together almost always, or one instead of the other for similar texts.
+
+For labels given instead of each other, the documents that have only the one are compared with those that have only the other.
+The cosine of the two mean texts is divided by what two halves of one label reach. So 1 means: as alike as a label is with itself.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.audit.nearest_rows import nearest_rows
+from polytag.labels import LabelSet
+
+FEWEST = 4  # documents that a label needs
+TOGETHER = 0.9  # Jaccard similarity of the documents of two labels
+_LIKELY = 0.9  # similarity to itself above which two labels are reported
+_TERMS, _NEAREST = 50, 5  # words that represent a label; labels that each is compared with
+_SAMPLE = 200  # documents of a label that are compared
+_NAME = 0.2  # how much equal names add to the score
+
+
+class SameLabels(NamedTuple):
+    """Two labels that probably mean the same."""
+
+    one: int
+    other: int
+    how: str  # "together" or "instead"
+    score: float
+    texts: float  # similarity of the texts, relative to that of two halves of one label
+    overlap: float  # Jaccard similarity of the documents
+    names: float  # similarity of the names, by letter trigrams
+
+
+def label_synonyms(features: csr_array, truth: csr_array, labels: LabelSet, seed: int = 0) -> list[SameLabels]:
+    """Pairs of labels, the most probable first."""
+    counts = np.bincount(truth.indices, minlength=truth.shape[1])
+    used = np.flatnonzero(counts >= FEWEST)
+    if len(used) < 2:
+        return []
+    by_label = csr_array(truth.tocsc()[:, used].T.tocsr())
+    by_label.sort_indices()
+    means = _means(features, by_label)
+    near = nearest_rows(_heaviest(means, _TERMS), min(_NEAREST, len(used) - 1)).rows
+    pairs = {(min(a, b), max(a, b)) for a in range(len(used)) for b in near[a].tolist() if b >= 0}
+    pairs |= _co_occurring(by_label)
+    rng = np.random.default_rng(seed)
+    halves = [_similarity(features, *_split(_members(by_label, a), rng)) for a in range(len(used))]
+    found = []
+    for a, b in sorted(pairs):
+        pair = _compared(features, labels, by_label, used, (a, b), halves)
+        if pair is not None:
+            found.append(pair)
+    return sorted(found, key=lambda pair: (-pair.score, pair.one, pair.other))
+
+
+def _compared(
+    features: csr_array, labels: LabelSet, by_label: csr_array, used: NDArray[np.int64], pair: tuple[int, int], halves: list[float]
+) -> SameLabels | None:
+    """The evidence about one pair; None unless the labels probably mean the same."""
+    a, b = pair
+    mine, other = _members(by_label, a), _members(by_label, b)
+    both = len(np.intersect1d(mine, other, assume_unique=True))
+    overlap = both / (len(mine) + len(other) - both)
+    names = name_similarity(labels.names[used[a]], labels.names[used[b]])
+    one, two = int(used[a]), int(used[b])
+    if overlap >= TOGETHER:
+        return SameLabels(one, two, "together", overlap + _NAME * names, 1.0, overlap, names)
+    if _related(labels, one, two):
+        return None  # a parent's texts contain those of the child
+    alone, without = np.setdiff1d(mine, other, True)[:_SAMPLE], np.setdiff1d(other, mine, True)[:_SAMPLE]
+    itself = float(np.sqrt(halves[a] * halves[b]))
+    if min(len(alone), len(without)) < FEWEST or itself <= 0:
+        return None
+    alike = min(1.0, _similarity(features, alone, without) / itself)
+    if alike < _LIKELY:
+        return None
+    return SameLabels(one, two, "instead", alike * (1 - overlap) + _NAME * names, alike, overlap, names)
+
+
+def name_similarity(one: str, other: str) -> float:
+    """Jaccard similarity of the letter trigrams of two names, letters in lower case, everything else a space."""
+    sets = []
+    for name in (one, other):
+        plain = " ".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
+        padded = f"  {plain} "
+        sets.append({padded[i : i + 3] for i in range(len(padded) - 2)})
+    return len(sets[0] & sets[1]) / max(len(sets[0] | sets[1]), 1)
+
+
+def _related(labels: LabelSet, one: int, other: int) -> bool:
+    parents = labels.parent_numbers
+    return bool(parents[one] == other or parents[other] == one)
+
+
+def _members(by_label: csr_array, label: int) -> NDArray[np.int32]:
+    return by_label.indices[by_label.indptr[label] : by_label.indptr[label + 1]]
+
+
+def _split(members: NDArray[np.int32], rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    shuffled = rng.permutation(members)[: 2 * _SAMPLE]
+    return shuffled[::2], shuffled[1::2]
+
+
+def _similarity(features: csr_array, one: NDArray[np.int32], other: NDArray[np.int32]) -> float:
+    """The mean cosine between the documents of two sets, which does not grow with their sizes as that of mean vectors does."""
+    sums = [np.bincount(part.indices, part.data, minlength=features.shape[1]) for part in (features[one], features[other])]
+    return float(sums[0] @ sums[1]) / max(len(one) * len(other), 1)
+
+
+def _means(features: csr_array, by_label: csr_array) -> csr_array:
+    """Mean texts of the labels, of unit length."""
+    means = csr_array(by_label @ features)
+    norms = np.sqrt(np.add.reduceat(np.append(means.data.astype(np.float64) ** 2, 0.0), means.indptr[:-1]))
+    norms = np.where(np.diff(means.indptr) > 0, np.maximum(norms, 1e-12), 1.0)
+    means.data = (means.data / np.repeat(norms, np.diff(means.indptr))).astype(np.float32)
+    means.sort_indices()
+    return means
+
+
+def _heaviest(matrix: csr_array, k: int) -> csr_array:
+    """The k largest entries of every row, ties by column."""
+    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    order = np.lexsort((matrix.indices, -matrix.data, row))
+    place = np.arange(len(row)) - np.repeat(matrix.indptr[:-1], np.diff(matrix.indptr))
+    keep = np.zeros(len(row), dtype=bool)
+    keep[order[place < k]] = True
+    indptr = np.concatenate([[0], np.cumsum(keep)])[matrix.indptr]
+    return csr_array((matrix.data[keep], matrix.indices[keep], indptr), shape=matrix.shape)
+
+
+def _co_occurring(by_label: csr_array) -> set[tuple[int, int]]:
+    """Pairs of labels that are given together almost always."""
+    counts = np.diff(by_label.indptr)
+    found = set()
+    together = (by_label @ by_label.T).tocoo()
+    union = counts[together.row] + counts[together.col] - together.data
+    keep = (together.row < together.col) & (together.data >= TOGETHER * union)
+    found.update(zip(together.row[keep].tolist(), together.col[keep].tolist(), strict=True))
+    return found
