@@ -18,7 +18,7 @@ LAYERS = (  # from top to bottom; a room may use what stands below it, and nothi
     ("verbs",),
     ("datasets",),
     ("report",),
-    ("analysis",),
+    ("analysis", "audit"),
     ("classifier",),
     ("explain",),
     ("models",),

@@ -13,7 +13,8 @@ from scipy.sparse import csr_array
 from polytag.audit.label_synonyms import SameLabels, label_synonyms
 from polytag.audit.near_duplicates import close_documents
 from polytag.audit.nearest_rows import Nearest, nearest_rows
-from polytag.audit.out_of_fold import Fold, out_of_fold
+from polytag.audit.out_of_fold import is_flat, out_of_fold
+from polytag.audit.planted_errors import planted_errors
 from polytag.audit.speaking_words import speaking_words
 from polytag.audit.suspicion import NEIGHBOURS, Suspicion, suspicion
 from polytag.audit.unlearnable_labels import Unlearnable, unlearnable_labels
@@ -83,9 +84,10 @@ def audit(corpus: Corpus, run: Run | None = None, *, seed: int = 0, suspects: in
     tfidf = Tfidf()
     problem = Problem(tfidf.fit(corpus.texts).transform(corpus.texts), corpus.truth)
     folds = corpus.folds(FOLDS if is_flat(corpus.truth) else FEWER_FOLDS, seed=seed)
-    found = out_of_fold(problem, corpus.labels, folds, run, seed=seed)
+    planted = planted_errors(problem.features, corpus.truth, seed)
+    found = out_of_fold(problem, corpus.labels, folds, planted, run, seed=seed)
     nearest = nearest_rows(problem.features, NEIGHBOURS)
-    weighed = suspicion(found, corpus.truth, nearest)
+    weighed = suspicion(found, corpus.truth, planted, nearest)
     pairs, entries = most_suspect(weighed, suspects)
     words = speaking_words(problem, folds, tfidf.terms, pairs, seed=seed)
     return Audit(
@@ -97,13 +99,6 @@ def audit(corpus: Corpus, run: Run | None = None, *, seed: int = 0, suspects: in
         len(corpus),
         int(corpus.truth.nnz),
     )
-
-
-def is_flat(truth: csr_array) -> bool:
-    """Whether one separator per label is affordable."""
-    from polytag.audit.out_of_fold import FLAT
-
-    return bool(truth.shape[0] * truth.shape[1] <= FLAT)
 
 
 def most_suspect(weighed: Suspicion, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -34,7 +34,8 @@ def label_context(truth: csr_array, entries: csr_array) -> NDArray[np.float32]:
         together.sort_indices()
         counts = np.bincount(truth.indices, minlength=truth.shape[1]).astype(np.float64)
         _strongest(
-            truth.indptr, truth.indices, entries.indptr, entries.indices, together.indptr, together.indices, together.data, counts, out
+            truth.indptr, truth.indices, entries.indptr, entries.indices,
+            together.indptr, together.indices, together.data, counts, out,
         )  # fmt: skip
     return out
 
@@ -64,7 +65,15 @@ def _summed(indptr: Any, indices: Any, entry_ptr: Any, entry_labels: Any, weight
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _strongest(
-    indptr: Any, indices: Any, entry_ptr: Any, entry_labels: Any, co_ptr: Any, co_labels: Any, co_counts: Any, counts: Any, out: Any
+    indptr: Any,
+    indices: Any,
+    entry_ptr: Any,
+    entry_labels: Any,
+    co_ptr: Any,
+    co_labels: Any,
+    co_counts: Any,
+    counts: Any,
+    out: Any,
 ) -> None:
     """The maximum over the other labels m of (documents with both - this one) / (documents with m - this one + 2)."""
     for i in range(len(indptr) - 1):

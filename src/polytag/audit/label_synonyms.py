@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.audit.nearest_rows import nearest_rows
+from polytag.audit.planted_errors import similar_labels
 from polytag.labels import LabelSet
 
 FEWEST = 4  # documents that a label needs
 TOGETHER = 0.9  # Jaccard similarity of the documents of two labels
 _LIKELY = 0.9  # similarity to itself above which two labels are reported
-_TERMS, _NEAREST = 50, 5  # words that represent a label; labels that each is compared with
+_NEAREST = 5  # labels that each is compared with
 _SAMPLE = 200  # documents of a label that are compared
 _NAME = 0.2  # how much equal names add to the score
 
@@ -43,8 +43,7 @@ def label_synonyms(features: csr_array, truth: csr_array, labels: LabelSet, seed
         return []
     by_label = csr_array(truth.tocsc()[:, used].T.tocsr())
     by_label.sort_indices()
-    means = _means(features, by_label)
-    near = nearest_rows(_heaviest(means, _TERMS), min(_NEAREST, len(used) - 1)).rows
+    near = similar_labels(features, csr_array(truth[:, used]), _NEAREST)
     pairs = {(min(a, b), max(a, b)) for a in range(len(used)) for b in near[a].tolist() if b >= 0}
     pairs |= _co_occurring(by_label)
     rng = np.random.default_rng(seed)
@@ -58,7 +57,12 @@ def label_synonyms(features: csr_array, truth: csr_array, labels: LabelSet, seed
 
 
 def _compared(
-    features: csr_array, labels: LabelSet, by_label: csr_array, used: NDArray[np.int64], pair: tuple[int, int], halves: list[float]
+    features: csr_array,
+    labels: LabelSet,
+    by_label: csr_array,
+    used: NDArray[np.int64],
+    pair: tuple[int, int],
+    halves: list[float],
 ) -> SameLabels | None:
     """The evidence about one pair; None unless the labels probably mean the same."""
     a, b = pair
@@ -109,27 +113,6 @@ def _similarity(features: csr_array, one: NDArray[np.int32], other: NDArray[np.i
     """The mean cosine between the documents of two sets, which does not grow with their sizes as that of mean vectors does."""
     sums = [np.bincount(part.indices, part.data, minlength=features.shape[1]) for part in (features[one], features[other])]
     return float(sums[0] @ sums[1]) / max(len(one) * len(other), 1)
-
-
-def _means(features: csr_array, by_label: csr_array) -> csr_array:
-    """Mean texts of the labels, of unit length."""
-    means = csr_array(by_label @ features)
-    norms = np.sqrt(np.add.reduceat(np.append(means.data.astype(np.float64) ** 2, 0.0), means.indptr[:-1]))
-    norms = np.where(np.diff(means.indptr) > 0, np.maximum(norms, 1e-12), 1.0)
-    means.data = (means.data / np.repeat(norms, np.diff(means.indptr))).astype(np.float32)
-    means.sort_indices()
-    return means
-
-
-def _heaviest(matrix: csr_array, k: int) -> csr_array:
-    """The k largest entries of every row, ties by column."""
-    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    order = np.lexsort((matrix.indices, -matrix.data, row))
-    place = np.arange(len(row)) - np.repeat(matrix.indptr[:-1], np.diff(matrix.indptr))
-    keep = np.zeros(len(row), dtype=bool)
-    keep[order[place < k]] = True
-    indptr = np.concatenate([[0], np.cumsum(keep)])[matrix.indptr]
-    return csr_array((matrix.data[keep], matrix.indices[keep], indptr), shape=matrix.shape)
 
 
 def _co_occurring(by_label: csr_array) -> set[tuple[int, int]]:

@@ -8,6 +8,7 @@ square. The Jaccard similarity of the sets is computed exactly for these pairs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ def shingles(texts: Sequence[str], ngrams: int = NGRAMS) -> Shingles:
     counts, parts = [0], []
     for start in range(0, len(texts), _BATCH):
         hashes, indptr, _, _ = word_hashes(texts[start : start + _BATCH], ngrams=ngrams, lowercase=True)
-        for first, last in zip(indptr[:-1], indptr[1:], strict=True):
+        for first, last in pairwise(indptr.tolist()):
             own = np.unique(hashes[first:last])
             counts.append(len(own))
             parts.append(own)

@@ -42,7 +42,9 @@ def speaking_words(
     return found
 
 
-def _contributions(features: csr_array, document: int, weights: csr_array, column: int, terms: Sequence[str], shown: int) -> list[Word]:
+def _contributions(
+    features: csr_array, document: int, weights: csr_array, column: int, terms: Sequence[str], shown: int
+) -> list[Word]:
     """The words of a document with the largest absolute contributions, largest first."""
     part = slice(features.indptr[document], features.indptr[document + 1])
     dense = np.zeros(features.shape[1], dtype=np.float32)
