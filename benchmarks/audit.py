@@ -7,7 +7,8 @@
 third swapped for another label, and as many wrong labels are added. Every second wrong label is confusable: one of the five
 labels whose mean text is most similar to a label that the document has. A swap counts as two spoiled pairs. Both tools get the
 same calibrated out-of-fold probabilities of all labels. The interval is a paired bootstrap over documents. Settings of the audit
-were chosen on draws with seeds of 100 and more. ``time`` audits the training file of debdeps. Results: benchmarks/results/audit.json.
+were chosen on draws with seeds of 100 and more. ``time`` audits the training file of debdeps. Results:
+benchmarks/results/audit.json.
 """
 
 from __future__ import annotations

@@ -1,19 +1,22 @@
 """Pairs of labels that probably mean the same: given together almost always, or one instead of the other for similar texts.
 
 For labels given instead of each other, the documents that have only the one are compared with those that have only the other.
-The cosine of the two mean texts is divided by what two halves of one label reach. So 1 means: as alike as a label is with itself.
+Their mean cosine is divided by what two halves of one label reach. So 1 means: as alike as a label is with itself.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.audit.planted_errors import similar_labels
+from polytag.kernels.compiler import njit
 from polytag.labels import LabelSet
+from polytag.linear.svm import Rows, rows_of
 
 FEWEST = 4  # documents that a label needs
 TOGETHER = 0.9  # Jaccard similarity of the documents of two labels
@@ -47,17 +50,18 @@ def label_synonyms(features: csr_array, truth: csr_array, labels: LabelSet, seed
     pairs = {(min(a, b), max(a, b)) for a in range(len(used)) for b in near[a].tolist() if b >= 0}
     pairs |= _co_occurring(by_label)
     rng = np.random.default_rng(seed)
-    halves = [_similarity(features, *_split(_members(by_label, a), rng)) for a in range(len(used))]
+    cosines = Cosines.of(features)
+    halves = [cosines.mean(*_split(_members(by_label, a), rng)) for a in range(len(used))]
     found = []
     for a, b in sorted(pairs):
-        pair = _compared(features, labels, by_label, used, (a, b), halves)
+        pair = _compared(cosines, labels, by_label, used, (a, b), halves)
         if pair is not None:
             found.append(pair)
     return sorted(found, key=lambda pair: (-pair.score, pair.one, pair.other))
 
 
 def _compared(
-    features: csr_array,
+    cosines: Cosines,
     labels: LabelSet,
     by_label: csr_array,
     used: NDArray[np.int64],
@@ -79,7 +83,7 @@ def _compared(
     itself = float(np.sqrt(halves[a] * halves[b]))
     if min(len(alone), len(without)) < FEWEST or itself <= 0:
         return None
-    alike = min(1.0, _similarity(features, alone, without) / itself)
+    alike = min(1.0, cosines.mean(alone, without) / itself)
     if alike < _LIKELY:
         return None
     return SameLabels(one, two, "instead", alike * (1 - overlap) + _NAME * names, alike, overlap, names)
@@ -109,10 +113,37 @@ def _split(members: NDArray[np.int32], rng: np.random.Generator) -> tuple[NDArra
     return shuffled[::2], shuffled[1::2]
 
 
-def _similarity(features: csr_array, one: NDArray[np.int32], other: NDArray[np.int32]) -> float:
-    """The mean cosine between the documents of two sets, which does not grow with their sizes as that of mean vectors does."""
-    sums = [np.bincount(part.indices, part.data, minlength=features.shape[1]) for part in (features[one], features[other])]
-    return float(sums[0] @ sums[1]) / max(len(one) * len(other), 1)
+@dataclass
+class Cosines:
+    """Mean cosines between sets of documents; unlike the cosine of mean vectors they do not grow with the sets' sizes."""
+
+    rows: Rows
+    room: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, features: csr_array) -> Cosines:
+        """Of rows of unit length."""
+        return cls(rows_of(features), np.zeros(features.shape[1], dtype=np.float32))
+
+    def mean(self, one: NDArray[np.int32], other: NDArray[np.int32]) -> float:
+        """The mean over all pairs of a document of the one set and one of the other."""
+        return float(_product(*self.rows, one, other, self.room)) / max(len(one) * len(other), 1)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _product(indptr: Any, indices: Any, data: Any, one: Any, other: Any, room: Any) -> float:
+    """The product of the sums of two sets of rows; ``room`` is zero before and after."""
+    for i in one:
+        for p in range(indptr[i], indptr[i + 1]):
+            room[indices[p]] += data[p]
+    total = 0.0
+    for i in other:
+        for p in range(indptr[i], indptr[i + 1]):
+            total += room[indices[p]] * data[p]
+    for i in one:
+        for p in range(indptr[i], indptr[i + 1]):
+            room[indices[p]] = 0.0
+    return total
 
 
 def _co_occurring(by_label: csr_array) -> set[tuple[int, int]]:
