@@ -41,8 +41,8 @@ from polytag.verbs.growth import CurvePlan, label_noise, measure
 from polytag.verbs.training import train_corpora
 
 NOTE = (
-    "A shared machine of two cores. Corpora were run one after the other with --corpora. SGM is a small stand-in: encoder of words "
-    "instead of a BiLSTM, greedy decoding, 10 epochs, 1,621 training documents. Its rows do not test the paper's claim about SGM."
+    "A shared machine of two cores. Corpora were run one after the other with --corpora. SGM is a stand-in: words are encoded "
+    "without a BiLSTM, greedy decoding, 10 epochs, 1,621 training documents. Its rows do not test the paper's claim about SGM."
 )
 OUT = Path(__file__).parent / "results" / "analyses.json"
 UNSEEN = "aapd-even"  # without models, for the coverage of learning curves only
