@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -147,6 +148,24 @@ def test_folders_of_the_same_name_are_told_by_the_folder_above(br: Classifier, f
     shutil.copytree(tmp_path / "x" / "run", tmp_path / "z" / "x" / "run")
     places = [tmp_path / "x" / "run", tmp_path / "y" / "run" / "model", tmp_path / "z" / "x" / "run"]
     assert [run.name for run in gathered(places, None).runs] == ["x/run (1)", "y/run", "x/run (3)"]
+
+
+def test_an_audit_is_summed_up(run_folder: Path, polytag: Command, tmp_path: Path) -> None:
+    suspect = {"label": "sport", "given": True, "error": 0.9, "words": [{"text": "cod", "contribution": 1.5}]}
+    lines = [
+        {"id": "a", "suspects": [suspect, {**suspect, "given": False, "error": 0.95}]},
+        {"id": "b", "text": "", "labels": []},
+    ]
+    (tmp_path / "audit.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    told = polytag(
+        "report", run_folder, "--audit", tmp_path / "audit.jsonl", "--out", tmp_path / "r.html", "--static", "--map", "pca"
+    )
+    assert told.code == 0, told.err
+    text = (tmp_path / "r.html").read_text(encoding="utf-8").partition('<section id="audit"')[2]
+    assert "1 labels are suspected to be wrongly given, 1 to be wrongly missing" in text
+    assert text.index("0.950") < text.index("0.900")
+    (tmp_path / "bad.jsonl").write_text("[]\n", encoding="utf-8")
+    assert "no lines of an audit" in polytag("report", run_folder, "--audit", tmp_path / "bad.jsonl", "--static").complaint
 
 
 def test_mistakes_are_one_line(run_folder: Path, polytag: Command, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def report(
     markdown: Annotated[Path | None, typer.Option("--markdown", help="file for the tables as Markdown")] = None,
     latex: Annotated[Path | None, typer.Option("--latex", help="file for the tables as LaTeX")] = None,
     pictures: Annotated[Path | None, typer.Option("--pictures", help="folder for the pictures as SVG and PNG")] = None,
+    audit: Annotated[Path | None, typer.Option("--audit", help="lines that `polytag audit --out F.jsonl` wrote")] = None,
     projection: Annotated[
         str, typer.Option("--map", help="projection of the label map: auto, tsne, umap or pca; auto = tsne if installed")
     ] = "auto",
@@ -34,7 +35,7 @@ def report(
 
     outputs = [path for path in (out, _ending(markdown, ".md"), _ending(latex, ".tex")) if path is not None]
     draft = report_runs(
-        runs, test, outputs, pictures=pictures, options=reading.options(), interactive=False if static else None,
+        runs, test, outputs, pictures=pictures, audit=audit, options=reading.options(), interactive=False if static else None,
         method=projection, seed=seed,  # type: ignore[arg-type]
     )  # fmt: skip
     if not draft.interactive and not static:

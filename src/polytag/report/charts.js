@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const value = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const look = () => {
+  const look = (width) => {
     const ink = value("--ink"), soft = value("--soft"), line = value("--line");
     const text = { labelColor: ink, titleColor: ink, labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 };
     return {
@@ -10,7 +10,7 @@
       font: getComputedStyle(document.body).fontFamily,
       view: { stroke: null },
       axis: { ...text, domainColor: soft, tickColor: soft, gridColor: line },
-      legend: { ...text, labelLimit: 260, symbolOpacity: 1 },
+      legend: { ...text, labelLimit: 260, symbolOpacity: 1, columns: width < 480 ? 1 : 2 },
       rule: { color: ink },
       text: { color: ink },
       range: {
@@ -19,8 +19,8 @@
       },
     };
   };
-  const options = () => ({
-    ast: true, actions: false, defaultStyle: false, renderer: "svg", config: look(),
+  const options = (width) => ({
+    ast: true, actions: false, defaultStyle: false, renderer: "svg", config: look(width),
     tooltip: { disableDefaultStyle: true, sanitize: (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;") },
   });
   const views = [];
@@ -31,7 +31,7 @@
       try {
         const spec = JSON.parse(document.getElementById(place.dataset.chart).textContent);
         place.hidden = false;
-        views.push((await window.vegaEmbed(place, spec, options())).view);
+        views.push((await window.vegaEmbed(place, spec, options(place.clientWidth))).view);
         if (picture) picture.hidden = true;
       } catch (error) {
         place.hidden = true;

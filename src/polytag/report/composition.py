@@ -6,6 +6,7 @@ from polytag.analysis.label_map import Method
 from polytag.report.draft import Draft
 from polytag.report.evidence import Evidence
 from polytag.report.page import Page
+from polytag.report.sections.audit_summary import add_audit
 from polytag.report.sections.case_section import add_cases
 from polytag.report.sections.document_quality import add_groups, add_trust
 from polytag.report.sections.label_quality import add_labels
@@ -31,5 +32,6 @@ def composed(evidence: Evidence, *, interactive: bool | None = None, method: Met
     add_relations(draft, evidence)
     add_map(draft, evidence, method)
     add_cases(draft, evidence)
+    add_audit(draft, evidence)
     draft.finished()
     return draft

@@ -49,7 +49,7 @@ class Evidence:
     ids: Sequence[str] = ()
     texts: Sequence[str] = ()
     train: csr_array | None = None
-    audit: Sequence[Mapping[str, Any]] = ()
+    audit: Sequence[Mapping[str, Any]] = ()  # lines of an audit that have suspects
     seed: int = 0
 
     @property

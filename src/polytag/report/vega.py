@@ -62,7 +62,7 @@ def _number(value: float) -> float | None:
 
 def _colour(chart: Chart) -> dict[str, Any]:
     """Colour by series, with a legend where there are several."""
-    legend = {"orient": "top", "title": None, "columns": {"expr": "width < 420 ? 1 : 2"}} if len(chart.series) > 1 else None
+    legend = {"orient": "top", "title": None} if len(chart.series) > 1 else None
     return {"field": "series", "type": "nominal", "sort": None, "legend": legend}
 
 
@@ -71,7 +71,7 @@ def _axis(chart: Chart) -> dict[str, Any]:
         return {"field": "x", "type": "ordinal", "sort": None, "title": chart.x, "axis": {"labelAngle": 0, "labelOverlap": True}}
     scale: dict[str, Any] = {"zero": False, "nice": False} | ({"type": "symlog"} if chart.log_x else {})
     if not chart.axes:
-        return {"field": "x", "type": "quantitative", "axis": None, "scale": {"zero": False}}
+        return {"field": "x", "type": "quantitative", "axis": None, "scale": {"zero": False, "padding": 30}}
     ticks = {"values": _decades(chart)} if chart.log_x else {}
     return {"field": "x", "type": "quantitative", "title": chart.x, "scale": scale, "axis": {"labelOverlap": True, **ticks}}
 
@@ -83,7 +83,7 @@ def _decades(chart: Chart) -> list[int]:
 
 def _values(chart: Chart) -> dict[str, Any]:
     if not chart.axes:
-        return {"field": "y", "type": "quantitative", "axis": None, "scale": {"zero": False}}
+        return {"field": "y", "type": "quantitative", "axis": None, "scale": {"zero": False, "padding": 15}}
     scale = {"domain": list(chart.bounds), "clamp": True} if chart.bounds else {"zero": False}
     return {"field": "y", "type": "quantitative", "title": chart.y, "scale": scale}
 
@@ -100,18 +100,18 @@ def _tooltip(chart: Chart) -> list[dict[str, Any]]:
 
 
 def _line(chart: Chart) -> dict[str, Any]:
+    """Lines with marked points, told apart by colour and shape; long ones without points by colour and dashes."""
     few = max(len(one.y) for one in chart.series) <= _FEW_POINTS
-    dots = {"type": "point", "size": 40, "filled": True} if few else {"type": "point", "size": 80, "opacity": 0}
-    base = {"x": _axis(chart), "y": _values(chart), "color": _colour(chart)}
-    dashes = {"strokeDash": _colour(chart)} if len(chart.series) > 1 else {}
-    layers: list[dict[str, Any]] = []
+    place, silent = {"x": _axis(chart), "y": _values(chart)}, _colour(chart) | {"legend": None}
+    layers: list[dict[str, Any]] = [_diagonal()] if chart.diagonal else []
     if any(one.low for one in chart.series):
-        band = base | {"y": _values(chart) | {"field": "low"}, "y2": {"field": "high"}}
+        band = place | {"y": _values(chart) | {"field": "low"}, "y2": {"field": "high"}, "fill": silent}
         layers.append({"mark": {"type": "area", "opacity": 0.15}, "encoding": band})
-    layers.append({"mark": {"type": "line", "strokeWidth": 2}, "encoding": base | dashes})
-    layers.append({"mark": dots, "encoding": base | {"tooltip": _tooltip(chart)}})
-    if chart.diagonal:
-        layers.insert(0, _diagonal())
+    lines = {"stroke": silent} if few else {"stroke": _colour(chart), "strokeDash": _colour(chart)}
+    layers.append({"mark": {"type": "line", "strokeWidth": 2}, "encoding": place | lines})
+    dots: dict[str, Any] = {"color": _colour(chart), "shape": _colour(chart) | {"scale": {"range": _SHAPES}}}
+    mark = {"type": "point", "size": 50, "filled": True} if few else {"type": "point", "size": 80, "opacity": 0}
+    layers.append({"mark": mark, "encoding": place | (dots if few else {}) | {"tooltip": _tooltip(chart)}})
     return {"height": 240, "layer": layers}
 
 

@@ -18,8 +18,9 @@ from polytag.classifier import Classifier
 from polytag.config.recipe import Recipe
 from polytag.corpus import Corpus
 from polytag.decision.decision import Decision
-from polytag.errors import ConfigError, PolytagError, file_error
+from polytag.errors import ConfigError, DataError, PolytagError, file_error
 from polytag.formats.document import ReadOptions
+from polytag.formats.streams import reading
 from polytag.metrics.of_sets import calibration_error, evaluate
 from polytag.metrics.outcome import Outcome
 from polytag.report.composition import composed
@@ -42,6 +43,7 @@ def report_runs(
     outputs: Sequence[Path],
     *,
     pictures: Path | None = None,
+    audit: Path | None = None,
     options: ReadOptions | None = None,
     interactive: bool | None = None,
     method: Method = "auto",
@@ -51,12 +53,32 @@ def report_runs(
     for path in outputs:
         if path.suffix.lower() not in SUFFIXES:
             raise ConfigError(f"{path}: a report ends in .html, its tables in .md or .tex; name such a file")
-    draft = composed(gathered(runs, test, options=options, seed=seed), interactive=interactive, method=method)
+    lines = [] if audit is None else _audit_lines(audit)
+    evidence = replace(gathered(runs, test, options=options, seed=seed), audit=lines)
+    draft = composed(evidence, interactive=interactive, method=method)
     for path in outputs:
         write_report(draft, path)
     if pictures is not None:
         draft.write_pictures(pictures)
     return draft
+
+
+def _audit_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of an audit that have suspects."""
+    found = []
+    try:
+        with reading(path) as file:
+            for number, line in enumerate(file, 1):
+                record = json.loads(line) if line.strip() else {}
+                if not isinstance(record, dict) or "id" not in record:
+                    raise ValueError(number)
+                if record.get("suspects"):
+                    found.append(record)
+    except OSError as error:
+        raise file_error(path, error) from error
+    except ValueError:
+        raise DataError(f"{path} has no lines of an audit; write it by 'polytag audit CORPUS --out {path.name}'") from None
+    return found
 
 
 def write_report(draft: Draft, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Case studies: some documents with the labels of every run. And what an audit of the labels found."""
+"""Case studies: some documents with the labels of every run."""
 
 from __future__ import annotations
 
