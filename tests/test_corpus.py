@@ -252,7 +252,7 @@ def test_splits_that_cannot_be(corpus: Corpus) -> None:
         corpus.split(0.99, 0.01)
     with pytest.raises(ConfigError, match="sum to 1"):
         corpus.split(0.8, 0.1)
-    with pytest.raises(DataError, match="no groups"):
+    with pytest.raises(DataError, match="no group to split by"):
         corpus.split(0.5, 0.5, by="group")
 
 
