@@ -31,7 +31,7 @@ from polytag.audit.out_of_fold import CANDIDATES, OutOfFold, out_of_fold
 from polytag.audit.planted_errors import planted_errors
 from polytag.audit.suspicion import NEIGHBOURS, suspicion
 from polytag.corpus import Corpus
-from polytag.labels import indicator_of_pairs
+from polytag.labels import indicator, indicator_of_pairs
 from polytag.linear.svm import Problem
 from polytag.run import Run
 from polytag.scores import Scores
@@ -64,7 +64,8 @@ def spoiled(features: csr_array, truth: csr_array, seed: int) -> tuple[csr_array
             if not true[document, label] and not labels[document, label]:
                 break
         labels[document, label] = True
-    return indicator_of_pairs(*np.nonzero(labels), (len(true), true.shape[1])), labels != true
+    documents, columns = np.nonzero(labels)
+    return indicator_of_pairs(documents, columns, (len(true), true.shape[1])), labels != true
 
 
 def confusable(features: csr_array, truth: csr_array) -> NDArray[np.int64]:
@@ -111,7 +112,7 @@ def rankings(features: csr_array, truth: csr_array, full: OutOfFold, filters: li
 
 def flagged(given: Table, p: NDArray[np.float32], name: str) -> NDArray[np.float32]:
     """The pairs that cleanlab calls issues."""
-    from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class
+    from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class  # type: ignore[import-untyped]
 
     used = np.flatnonzero(given.any(axis=0) & ~given.all(axis=0))
     labels = [np.flatnonzero(row).tolist() for row in given[:, used]]
@@ -191,9 +192,8 @@ def find(data: Path, names: list[str], seeds: list[int], filters: list[str]) -> 
             labels, wrong = spoiled(features, corpus.truth, seed)
             problem = Problem(features, labels)
             folds = corpus.folds(FOLDS, seed=seed)
-            full = out_of_fold(
-                problem, corpus.labels, folds, csr_array(labels.shape, dtype=np.float32), Run(), candidates=len(corpus.labels)
-            )
+            none = indicator([[]] * len(corpus), len(corpus.labels))
+            full = out_of_fold(problem, corpus.labels, folds, none, Run(), candidates=len(corpus.labels))
             methods = rankings(features, labels, full, filters)
             given = labels.toarray() > 0
             rows = {method: measured(wrong, given, score) for method, score in methods.items()}

@@ -149,7 +149,7 @@ def _product(indptr: Any, indices: Any, data: Any, one: Any, other: Any, room: A
 def _co_occurring(by_label: csr_array) -> set[tuple[int, int]]:
     """Pairs of labels that are given together almost always."""
     counts = np.diff(by_label.indptr)
-    found = set()
+    found: set[tuple[int, int]] = set()
     together = (by_label @ by_label.T).tocoo()
     union = counts[together.row] + counts[together.col] - together.data
     keep = (together.row < together.col) & (together.data >= TOGETHER * union)

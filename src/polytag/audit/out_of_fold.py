@@ -121,4 +121,5 @@ def _entries(matrix: csr_array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """The numbers of the entries of these rows, in their order."""
     counts = np.diff(matrix.indptr)[rows]
     starts = np.cumsum(counts) - counts
-    return np.arange(counts.sum()) - np.repeat(starts, counts) + np.repeat(matrix.indptr[rows], counts)
+    found: NDArray[np.int64] = np.arange(counts.sum()) - np.repeat(starts, counts) + np.repeat(matrix.indptr[rows], counts)
+    return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 
 from polytag.audit.out_of_fold import BALANCE, STRENGTH, Fold
 from polytag.linear.svm import Problem, Solver, train_separators
@@ -43,7 +43,7 @@ def speaking_words(
 
 
 def _contributions(
-    features: csr_array, document: int, weights: csr_array, column: int, terms: Sequence[str], shown: int
+    features: csr_array, document: int, weights: csc_array, column: int, terms: Sequence[str], shown: int
 ) -> list[Word]:
     """The words of a document with the largest absolute contributions, largest first."""
     part = slice(features.indptr[document], features.indptr[document + 1])

@@ -7,6 +7,7 @@ from polytag.corpus import Corpus
 from polytag.report.markup import Element, details, element, paragraph, shaded, table
 from polytag.report.page import Page
 
+Cell = Element | str | float | None
 _CARDS, _ROWS, _LETTERS = 200, 200, 1500  # suspects with their text; rows of a table; letters of a text
 
 
@@ -53,7 +54,9 @@ def _add_copies(page: Page, found: Audit) -> None:
     part = page.section(
         "Copies with different labels", "Documents with nearly the same text should have the same labels; these do not."
     )
-    rows = [[*pair.ids, pair.similarity, ", ".join(pair.only_one), ", ".join(pair.only_other)] for pair in found.copies[:_ROWS]]
+    rows: list[list[Cell]] = [
+        [*pair.ids, pair.similarity, ", ".join(pair.only_one), ", ".join(pair.only_other)] for pair in found.copies[:_ROWS]
+    ]
     caption = f"{len(found.copies):,} pairs with a Jaccard similarity of at least 0.8"
     head = ("one", "other", "similarity", "only the first has", "only the second has")
     part.add(table(head, rows, caption) if rows else paragraph("None were found."))
@@ -66,7 +69,7 @@ def _add_labels(page: Page, found: Audit) -> None:
         "Together: almost all documents have both or none. Instead: documents with the one read like documents with the other, "
         "as much as two halves of one label do.",
     )
-    same = [[names[p.one], names[p.other], p.how, p.texts, p.overlap, p.names] for p in found.same[:_ROWS]]
+    same: list[list[Cell]] = [[names[p.one], names[p.other], p.how, p.texts, p.overlap, p.names] for p in found.same[:_ROWS]]
     head = ("one", "other", "given", "texts", "overlap", "names")
     part.add(table(head, same, f"{len(found.same):,} pairs") if same else paragraph("None were found."))
     part = page.section(
@@ -74,6 +77,8 @@ def _add_labels(page: Page, found: Audit) -> None:
         "A model ranks documents by these labels no better than a random order does. Merge them, describe them better, or give "
         "them to more documents.",
     )
-    rows = [[names[u.label], u.documents, u.average_precision, u.chance, u.reason] for u in found.unlearnable[:_ROWS]]
-    head = ("label", "documents", "average precision", "chance", "reason")
-    part.add(table(head, rows, f"{len(found.unlearnable):,} labels") if rows else paragraph("None were found."))
+    rows: list[list[Cell]] = [
+        [names[u.label], u.documents, u.average_precision, u.chance, u.reason] for u in found.unlearnable[:_ROWS]
+    ]
+    heads = ("label", "documents", "average precision", "chance", "reason")
+    part.add(table(heads, rows, f"{len(found.unlearnable):,} labels") if rows else paragraph("None were found."))
