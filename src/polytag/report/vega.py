@@ -100,7 +100,7 @@ def _tooltip(chart: Chart) -> list[dict[str, Any]]:
 
 
 def _line(chart: Chart) -> dict[str, Any]:
-    """Lines with marked points, told apart by colour and shape; long ones without points by colour and dashes."""
+    """Lines with marked points, distinguished by colour and shape; long ones without points by colour and dashes."""
     few = max(len(one.y) for one in chart.series) <= _FEW_POINTS
     place, silent = {"x": _axis(chart), "y": _values(chart)}, _colour(chart) | {"legend": None}
     layers: list[dict[str, Any]] = [_diagonal()] if chart.diagonal else []
