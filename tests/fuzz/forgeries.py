@@ -147,6 +147,7 @@ def wrong_arrays(array: Any) -> Iterator[tuple[str, Any]]:
     yield "empty", array[:0] if array.ndim else array
     if not array.size:
         return
+    array = np.atleast_1d(array)
     yield "shorter", np.ascontiguousarray(array[:-1])
     yield "longer", np.concatenate([array, array[-1:]])
     yield "doubled", np.concatenate([array, array])
