@@ -83,9 +83,13 @@ def outcome(folder: Path, texts: list[str], expected: str, report: Path) -> str:
     size = sum(path.stat().st_size for path in folder.iterdir())
     virtual = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     allowed = MEMORY + 4 * size
+    report.write_bytes(b"")
     pid = os.fork()
     if pid == 0:
-        child(folder, texts, expected, report, virtual + 4 * allowed)
+        try:
+            child(folder, texts, expected, report, virtual + 4 * allowed)
+        finally:
+            os._exit(TRACE)  # whatever happens, the child must not go on as its parent
     _, status, usage = os.wait4(pid, 0)
     if os.WIFSIGNALED(status):
         return "hang" if os.WTERMSIG(status) == signal.SIGALRM else f"signal {os.WTERMSIG(status)}"
