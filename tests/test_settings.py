@@ -126,3 +126,14 @@ def test_clusters_are_a_quarter_of_the_labels_within_limits(labels: int, cluster
 def test_the_beam_has_clusters_for_400_labels_within_limits(labels: int, clusters: int, beam: int) -> None:
     assert SearchSettings().cluster_beam(labels, clusters) == beam
     assert SearchSettings(beam=7).cluster_beam(labels, clusters) == min(7, clusters)
+
+
+def test_a_model_changes_its_settings_by_name() -> None:
+    from polytag.models.model import model_class
+
+    model = model_class("xlinear").build({})
+    model.change({"beam": 7})
+    assert model.options()["beam"] == 7
+    with pytest.raises(ConfigError, match="beam"):
+        model.change({"beam": 0})
+    assert model.options()["beam"] == 7
