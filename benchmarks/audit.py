@@ -59,9 +59,10 @@ def spoiled(features: csr_array, truth: csr_array, seed: int) -> tuple[csr_array
             document, start = lost[third + number] if number < third else (rng.choice(documents), -1)
             start = rng.choice(np.flatnonzero(true[document])) if start < 0 else start
             label = rng.choice(near[start]) if number % 2 == 0 else rng.choice(used)
-            if true[document, label] and number < third and true[document, near[start]].all():
-                label = rng.choice(np.flatnonzero(~true[document]))  # all confusable ones are true
-            if not true[document, label] and not labels[document, label]:
+            taken = true[document] | labels[document]
+            if taken[label] and number < third and taken[near[start]].all():
+                label = rng.choice(np.flatnonzero(~true[document]))  # no confusable one is left
+            if not taken[label]:
                 break
         labels[document, label] = True
     documents, columns = np.nonzero(labels)

@@ -240,7 +240,7 @@ def test_a_label_split_in_two_and_a_label_given_twice_are_found() -> None:
 
 
 def test_names_are_compared_by_their_letters() -> None:
-    assert name_similarity("Fish-Quota", "fish quota") == 1
+    assert name_similarity("Fish-Quota", "fish quota") == 1 > name_similarity("lang:c", "lang:c++")
     assert name_similarity("food", "foods") > name_similarity("food", "space")
 
 

@@ -90,10 +90,10 @@ def _compared(
 
 
 def name_similarity(one: str, other: str) -> float:
-    """Jaccard similarity of the letter trigrams of two names, letters in lower case, everything else a space."""
+    """Jaccard similarity of the letter trigrams of two names in lower case; punctuation but + and # is a space."""
     sets = []
     for name in (one, other):
-        plain = " ".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
+        plain = " ".join("".join(c if c.isalnum() or c in "+#" else " " for c in name.lower()).split())
         padded = f"  {plain} "
         sets.append({padded[i : i + 3] for i in range(len(padded) - 2)})
     return len(sets[0] & sets[1]) / max(len(sets[0] | sets[1]), 1)
