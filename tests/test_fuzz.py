@@ -32,7 +32,7 @@ def test_a_sample_of_forged_artefacts_is_refused_or_harmless(models: tuple[str, 
         pytest.importorskip("torch")
     for row in tried(models, 30, tmp_path / "rows.json"):
         assert row["bad"] == [], row["model"]
-        assert int(str(row["tried"])) >= 50 and int(str(row["refused"])) > 0.3 * int(str(row["tried"]))
+        assert int(str(row["tried"])) >= 25 and int(str(row["refused"])) > 0.3 * int(str(row["tried"]))
 
 
 def test_an_unchecked_state_would_be_noticed(tmp_path: Path) -> None:
