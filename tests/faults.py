@@ -214,7 +214,8 @@ def searched(box: Path) -> str:
 
     assert model_in(box / "run") == "br" and Recipe.read(box / "run" / "best.toml").model == "br"
     lines = (box / "run" / "log.jsonl").read_text().splitlines()
-    done = sum('"event": "trial"' in line and line.endswith("}") for line in lines)
+    events = [json.loads(line) for line in lines if '"event": "trial"' in line and line.endswith("}")]
+    done = len({event["number"] for event in events})
     return {1: "old", 2: "old", 3: "new"}[done]
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from polytag import run as run_module
 from polytag.config.recipe import Recipe
-from polytag.errors import ConfigError
+from polytag.errors import ConfigError, PolytagError
 from polytag.models.model import State
 from polytag.run import Run, read_log
 from polytag.storage.artefact import read_artefact, write_artefact
@@ -215,7 +215,7 @@ def test_places_where_a_run_cannot_be_are_refused(tmp_path: Path) -> None:
         ("mine", "'stages' that no training made"),
         ("model", "the folder of a model"),
     ):
-        with pytest.raises(ConfigError, match=words):
+        with pytest.raises(PolytagError, match=words):
             Run(tmp_path / name)
     assert (tmp_path / "mine" / "stages").exists()
 

@@ -258,7 +258,7 @@ def _open_folder(folder: Path) -> IO[str]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / ".lock", "a+", encoding="utf-8")  # noqa: SIM115, open as long as the run
     except OSError as error:
-        raise ConfigError(f"{folder}: a run cannot be kept here ({error.strerror}); name another folder") from None
+        raise ArtefactError(f"{folder}: a run cannot be kept here ({error.strerror}); name another folder") from None
     try:
         if fcntl is not None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

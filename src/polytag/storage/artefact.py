@@ -172,6 +172,13 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
+def remove_unused(folder: Path) -> None:
+    """Remove what an interrupted save left beside an artefact, if there is one."""
+    with contextlib.suppress(OSError, ArtefactError):
+        manifest = _parse_manifest(folder / MANIFEST, _manifest_bytes(folder))
+        _remove_leftovers(folder, {file["name"] for file in manifest["files"]})
+
+
 def _remove_leftovers(folder: Path, named: set[str]) -> None:
     """Remove temporary files and all array files that are not named; then the folder, if it is empty."""
     with contextlib.suppress(OSError):  # what cannot be removed now (a mapped file, on some systems) is removed by the next save

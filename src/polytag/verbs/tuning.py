@@ -26,6 +26,7 @@ from polytag.config.toml_text import parsed_toml
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError, brief
 from polytag.run import Run, read_log
+from polytag.storage.artefact import remove_unused
 from polytag.verbs.training import DataPlan, first_process, train_corpora
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ def tune_run(recipe: Recipe, plan: DataPlan, out: str | Path, *, resume: bool = 
     trials = _earlier_trials(out, recipe, resume)
     with Run(out, resume=resume) as run:
         run.write_recipe(recipe)
+        _tidy(out, len(trials))
         for number in range(len(trials), recipe.search().trials):
             options = propose(recipe.search().ranges, trials, recipe.seed)
             folder = out / "trials" / f"{number:03}"
@@ -98,7 +100,16 @@ def _earlier_trials(out: Path, recipe: Recipe, resume: bool) -> list[Trial]:
     earlier = Recipe.read(out / "recipe.toml")
     if earlier.fingerprint() != recipe.fingerprint() or earlier.search().ranges != recipe.search().ranges:
         raise ConfigError(f"{out} has trials with other settings, ranges or data; use the same ones, or name another folder")
-    return [Trial(**{name: event[name] for name in Trial._fields}) for event in events]
+    last = {event["number"]: event for event in events}  # a trial is logged twice if the disk failed in between
+    return [Trial(**{name: event[name] for name in Trial._fields}) for event in last.values()]
+
+
+def _tidy(out: Path, finished: int) -> None:
+    """Remove what finished trials left where files could not be removed."""
+    for number in range(finished):
+        for name in ("stages", "model"):
+            shutil.rmtree(out / "trials" / f"{number:03}" / name, ignore_errors=True)
+    remove_unused(out / "model")
 
 
 # --- one trial -------------------------------------------------------------------------------------------------------
