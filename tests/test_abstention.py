@@ -10,8 +10,9 @@ import pytest
 from scipy.sparse import csr_array
 
 from conftest import Toy
-from polytag import Classifier, Scores
+from polytag import Classifier, LabelSet, Scores
 from polytag.decision.abstention import MEASURES, Abstention, automated
+from polytag.decision.decision import Decision
 from polytag.errors import ConfigError, DataError
 from polytag.verbs.prediction import predict_file
 
@@ -100,3 +101,15 @@ def test_a_model_without_a_hold_out_cannot_say_how_sure_it_is() -> None:
     for value in (-0.1, 1.1, "x", float("nan")):
         with pytest.raises(ConfigError):
             Abstention.fit(*drawn(4, 50)).level(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rule", ["auto", "per_label", "threshold"])
+def test_held_out_sets_come_from_thresholds_of_other_documents(rule: str) -> None:
+    """Those of the comparison of rules are those that thresholds of the other four fifths give."""
+    scores, truth, _ = drawn(5, 203)
+    labels = LabelSet(scores.names)
+    decision = Decision(rule).fit(scores, truth, labels)
+    found = decision.held_out_sets(scores, truth, labels)
+    decision._crossed = None
+    again = decision.held_out_sets(scores, truth, labels)
+    assert found.shape == truth.shape and not (found != again).nnz

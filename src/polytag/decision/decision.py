@@ -77,6 +77,7 @@ class Decision:
     thresholds: NDArray[np.float32] = field(default_factory=lambda: np.zeros(1, dtype=np.float32))
     report: dict[str, Any] = field(default_factory=dict)
     promise: str = ""
+    _crossed: csr_array | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         """Check the names of rule and metric, and the promise."""
@@ -126,8 +127,9 @@ class Decision:
         if self.promise:
             return self._keep_promise(scores, truth, labels)
         candidates = self._candidates(scores)
-        tried = self._cross_fitted(candidates, scores, truth, labels) if len(candidates) > 1 else {}
+        tried, sets = self._cross_fitted(candidates, scores, truth, labels) if len(candidates) > 1 else ({}, {})
         best = self._preferred(candidates, tried)
+        self._crossed = sets.get(best)
         self._set(best, scores, truth, None)
         value = METRICS[self.optimise](truth, self.decide(scores, labels))
         crossed = {name: values[0] for name, values in tried.items()}
@@ -147,6 +149,8 @@ class Decision:
 
     def held_out_sets(self, scores: Scores, truth: csr_array, labels: LabelSet) -> csr_array:
         """The sets of held-out documents, each fifth decided with thresholds from the others: as new documents would be."""
+        if self._crossed is not None and self._crossed.shape[0] == len(scores):
+            return self._crossed  # of these scores, when the rules were compared
         if self.rule in ("promise", "decoded", "top_k") or len(scores) < _PARTS:
             return self.decide(scores, labels)
         part = np.arange(len(scores)) % _PARTS
@@ -199,10 +203,10 @@ class Decision:
 
     def _cross_fitted(
         self, names: list[str], scores: Scores, truth: csr_array, labels: LabelSet
-    ) -> dict[str, tuple[float, float]]:
+    ) -> tuple[dict[str, tuple[float, float]], dict[str, csr_array]]:
         """The metric and the macro-F1 of each rule, each fifth of the documents decided with thresholds from the others.
 
-        With few documents the values are means over several divisions into fifths.
+        With few documents the values are means over several divisions into fifths. The sets are those of the first division.
         """
         n = len(scores)
         times = max(1, min(_MOST_TIMES, _ENOUGH // max(1, n)))
@@ -222,15 +226,20 @@ class Decision:
         pieces = [(time, part) for time in range(times) for part in range(min(_PARTS, n))]
         results = list(in_threads(decided_part, pieces))
         values: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+        decided: dict[str, csr_array] = {}
+        back = np.argsort(np.argsort(divisions[0], kind="stable"), kind="stable")  # documents are stacked part by part
         for time in range(times):
             mine = [result for piece, result in zip(pieces, results, strict=True) if piece[0] == time]
             whole = stack_rows([known for known, _ in mine])
             for number, name in enumerate(names):
                 sets = stack_rows([sets[number] for _, sets in mine])
                 values[name].append((METRICS[self.optimise](whole, sets), macro_f1(whole, sets)))
-        return {
+                if time == 0:
+                    decided[name] = csr_array(sets[back])
+        means = {
             name: (float(np.mean([v[0] for v in found])), float(np.mean([v[1] for v in found]))) for name, found in values.items()
         }
+        return means, decided
 
     def state(self) -> dict[str, Any]:
         """The settings and the thresholds."""
