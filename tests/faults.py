@@ -211,10 +211,10 @@ def compared(box: Path) -> str:
 def searched(box: Path) -> str:
     """A search that had one trial; the best model is always there."""
     from polytag.config.recipe import Recipe
+    from polytag.run import read_log
 
     assert model_in(box / "run") == "br" and Recipe.read(box / "run" / "best.toml").model == "br"
-    lines = (box / "run" / "log.jsonl").read_text().splitlines()
-    events = [json.loads(line) for line in lines if '"event": "trial"' in line and line.endswith("}")]
+    events = [event for event in read_log(box / "run") if event["event"] == "trial"]
     done = len({event["number"] for event in events})
     return {1: "old", 2: "old", 3: "new"}[done]
 
