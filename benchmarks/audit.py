@@ -113,7 +113,7 @@ def rankings(features: csr_array, truth: csr_array, full: OutOfFold, filters: li
 
 def flagged(given: Table, p: NDArray[np.float32], name: str) -> NDArray[np.float32]:
     """The pairs that cleanlab calls issues."""
-    from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class  # type: ignore[import-untyped]
+    from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class
 
     used = np.flatnonzero(given.any(axis=0) & ~given.all(axis=0))
     labels = [np.flatnonzero(row).tolist() for row in given[:, used]]

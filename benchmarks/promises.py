@@ -105,7 +105,7 @@ def mapie(
     promise: Promise, held: Scores, held_truth: csr_array, new: Scores, new_truth: csr_array
 ) -> dict[str, tuple[float, float]]:
     """What MAPIE's thresholds reach on new documents: with its default thresholds and with as many as ours."""
-    from mapie.risk_control import MultiLabelClassificationController  # type: ignore[import-untyped]
+    from mapie.risk_control import MultiLabelClassificationController
 
     fine = 1 / (1 + np.exp(np.linspace(12, -12, 385)))
     found = {}
