@@ -38,6 +38,7 @@ class TrainingSettings:
     patience: int = param(0, "early stopping: evaluations without improvement; 0 = never", minimum=0)
     evaluate_every: int = param(0, "steps between evaluations; 0 = once per epoch", minimum=0)
     max_steps: int = param(0, "maximum number of steps; 0 = all epochs", minimum=0)
+    minutes: float = param(0.0, "maximum minutes of training, to which the number of steps is fitted; 0 = no limit", minimum=0)
     dropout: float = param(0.1, "dropout of the head or decoder", minimum=0, maximum=0.95, first=True)
     encoder_dropout: float | None = param(
         None, "dropout inside the encoder; none = the encoder's own", minimum=0, maximum=0.95, unless={"encoder": ("words",)}

@@ -182,7 +182,7 @@ class NeuralModel(Model):
         goal = None
         if valid is not None and held is not None:
             least = int(np.diff(train.truth.indptr).min(initial=0))
-            goal = Goal(self._watched(), lambda: self._value(self._held_out(held, valid), least))
+            goal = Goal(self._watched(), lambda: self._value(self._held_out(held, valid), least), len(valid))
         setup = self.setup()
         stage = type(self).__name__.lower()
         steps = train_steps(self.network, examples, self._loss, setup, run, goal, name=stage)

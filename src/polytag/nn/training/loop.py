@@ -30,6 +30,7 @@ from polytag.nn.training.learning_curves import Curves
 from polytag.nn.training.optimiser import Setup, make_optimiser, rate_factor, set_rates
 from polytag.nn.training.processes import Processes
 from polytag.nn.training.step import EagerStep, Loss, Rows
+from polytag.nn.training.time_limit import TimeLimit
 from polytag.nn.training.weight_average import Average
 
 if TYPE_CHECKING:
@@ -68,10 +69,11 @@ class Step(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """The metric on validation documents: its name, and a function that computes it."""
+    """The metric on validation documents: its name, a function that computes it, and their number."""
 
     metric: str
     measure: Callable[[], float]
+    documents: int = 0
 
 
 @contextmanager
@@ -135,7 +137,8 @@ class _Training:
         self.curves = Curves(
             run, goal.metric if goal else "", settings.log_every, tensorboard=settings.tensorboard and self.processes.first
         )
-        self.total = steps_in(settings, len(self.data))
+        self.total = self.planned = steps_in(settings, len(self.data))
+        self.limit = self._time_limit()
         self.step = self.epoch = self.place = self.stale = 0
         self.stopped = False
         self.best: dict[str, Tensor] | None = None
@@ -144,6 +147,14 @@ class _Training:
         keeps = run.folder is not None
         self.key = {"settings": _shaping(setup), "examples": examples.key()} if keeps else {}
         self.saved_at, self.saving_took = time.monotonic(), 0.0
+
+    def _time_limit(self) -> TimeLimit | None:
+        """The limit on the time of the training, if there is one."""
+        if not self.settings.minutes:
+            return None
+        epoch = math.ceil(len(self.data) / (self.settings.batch_size * self.settings.accumulate))
+        evaluated = 0 if self.goal is None else self.goal.documents / (self.settings.batch_size * self.settings.accumulate)
+        return TimeLimit(self.settings.minutes, epoch, evaluated)
 
     def _captures(self, dtype: torch.dtype | None) -> bool:
         """Whether steps are captured as CUDA graphs: on one GPU, if the network never synchronises with the host."""
@@ -172,6 +183,7 @@ class _Training:
             epoch, last = self.epoch, self.place + 1 == len(groups)
             self.place = 0 if last else self.place + 1
             self.epoch += last
+            self._fit_to_limit(loss)
             value = self._measure(epoch, last)
             self._checkpoint(last or self.done, now=interrupt.came)
             if interrupt.came:
@@ -179,6 +191,13 @@ class _Training:
             yield Step(self.step, epoch, loss, value)
             if last:
                 return
+
+    def _fit_to_limit(self, loss: Tensor) -> None:
+        """Fit the number of steps, and with it the schedule of the learning rate, to the limit on the time."""
+        if self.limit is None or not self.limit.due(self.step):
+            return
+        loss.item()  # the step is finished then
+        self.total = int(self.processes.agree([self.limit.steps(self.step, self.planned)])[0])
 
     def _one(self, group: Sequence[NDArray[Any]], rows: Tensor) -> Tensor:
         """One step for a group of batches; ``rows`` are the indices of their documents, on the device."""
@@ -211,6 +230,7 @@ class _Training:
         if self.goal is None or not (self.done or (self.step % every == 0 if every else epoch_ends)):
             return None
         self.network.eval()
+        start = time.monotonic()
         with self._judged():
             value = self.processes.agree([self.goal.measure() if self.processes.first else 0.0])[0]
             self.curves.add_value(self.step, epoch, value)
@@ -219,6 +239,8 @@ class _Training:
             else:
                 self.stale += 1
                 self.stopped = 0 < self.settings.patience <= self.stale
+        if self.limit is not None:
+            self.limit.add_evaluation(time.monotonic() - start)
         return value
 
     def _judged(self) -> AbstractContextManager[None]:
@@ -253,6 +275,8 @@ class _Training:
     def _state(self) -> dict[str, Any]:
         return {
             "numbers": [self.step, self.epoch, self.place, self.stale, int(self.stopped)],
+            "total": self.total,
+            "seconds": 0.0 if self.limit is None else self.limit.elapsed(),
             "best_value": self.best_value,
             "best": None if self.best is None else checkpoint.to_arrays(self.best),
             "network": checkpoint.to_arrays(self.network.state_dict()),
@@ -276,6 +300,9 @@ class _Training:
         device = self.processes.device
         self.step, self.epoch, self.place, self.stale, stopped = state["numbers"]
         self.stopped, self.best_value = bool(stopped), state["best_value"]
+        self.total = int(state["total"])
+        if self.limit is not None:
+            self.limit.spent, self.limit.first = float(state["seconds"]), self.step
         if state["best"] is not None:
             self.best = {name: torch.from_numpy(np.array(array)).to(device) for name, array in state["best"].items()}
         checkpoint.load_arrays(self.network, state["network"])
@@ -292,10 +319,10 @@ class _Training:
         if self.processes.count == 1:
             return
         numbers = self.processes.agree(
-            [self.step, self.epoch, self.place, self.stale, self.stopped, self.best_value, self.best is not None]
+            [self.step, self.epoch, self.place, self.stale, self.stopped, self.best_value, self.best is not None, self.total]
         )
         self.step, self.epoch, self.place, self.stale = (int(number) for number in numbers[:4])
-        self.stopped, self.best_value = bool(numbers[4]), numbers[5]
+        self.stopped, self.best_value, self.total = bool(numbers[4]), numbers[5], int(numbers[7])
         self.processes.share(list(self.network.state_dict().values()))
         if self.average is not None:
             self.processes.share(self.average.means)
