@@ -17,6 +17,7 @@ from polytag.config.recipe import Recipe
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError
 from polytag.models.binary_relevance import BinaryRelevance
+from polytag.models.mixture import child_processes
 from polytag.models.mixture import parallel_training as side_by_side
 from polytag.models.mixture.part import Part
 from polytag.run import Run, read_log
@@ -72,9 +73,9 @@ def test_documents_come_through_unchanged(tmp_path: Path) -> None:
     corpus = Corpus.of(texts, [["x"], [], ["y", "x"], ["ü"]], ids=["1", "1", "b", "ß"])
     corpus.groups = ["g", "", "g", "h"]
     kept: dict[int, str] = {}
-    folder = side_by_side._written(corpus, tmp_path, kept)
-    assert side_by_side._written(corpus, tmp_path, kept) == folder, "written once"
-    again = side_by_side._read(folder, None)
+    folder = child_processes.write_documents(corpus, tmp_path, kept)
+    assert child_processes.write_documents(corpus, tmp_path, kept) == folder, "written once"
+    again = child_processes.read_documents(folder, None)
     assert (again.ids, again.texts, again.groups, again.labels) == (corpus.ids, corpus.texts, corpus.groups, corpus.labels)
     assert (again.truth != corpus.truth).nnz == 0 and again.truth.shape == corpus.truth.shape
     assert again.fingerprint() == corpus.fingerprint()
@@ -123,7 +124,7 @@ class Watched:
     """Stands for ``_Processes._run``: keeps the jobs that are done; one of them is interrupted once another is finished."""
 
     def __init__(self, interrupted: int | None = None) -> None:
-        self.interrupted, self.done, self.real = interrupted, list[Path](), side_by_side._Processes._run
+        self.interrupted, self.done, self.real = interrupted, list[Path](), child_processes.ChildProcesses._run
 
     def __call__(self, processes: Any, job: Path) -> Any:
         if int(job.name) == self.interrupted:
@@ -136,7 +137,7 @@ class Watched:
         return state
 
     def put(self, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(side_by_side._Processes, "_run", lambda *given: self(*given))
+        patch.setattr(child_processes.ChildProcesses, "_run", lambda *given: self(*given))
 
 
 def test_a_part_is_trained_in_its_folder_of_the_run(toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,4 +166,4 @@ def test_nothing_trains_on_when_nobody_waits(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(os, "_exit", leave)
     with pytest.raises(Ended):
-        side_by_side._watch(os.getppid() + 1)
+        child_processes._watch(os.getppid() + 1)
