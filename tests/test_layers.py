@@ -16,6 +16,7 @@ LAYERS = (  # from top to bottom; a room may use what stands below it, and nothi
     ("__main__",),
     ("cli", "server", "cluster", "sklearn"),
     ("verbs",),
+    ("auto",),
     ("datasets",),
     ("report",),
     ("analysis", "audit"),

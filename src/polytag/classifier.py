@@ -130,7 +130,23 @@ class Classifier:
         run = run or Run()
         if self.recipe.promise:
             self.model.held_labels = _PROMISED
-        held = self.model.fit(train, valid, run)
+        self._complete(self.model.fit(train, valid, run), train, valid)
+        run.log("decision", self.decision.report)
+        return self
+
+    @classmethod
+    def of_trained(
+        cls, model: Model, recipe: Recipe, held: HeldOut, train: Corpus, valid: Corpus | None, calibration: Platt | None = None
+    ) -> Self:
+        """A classifier of a trained model; ``held`` are its held-out scores, calibrated by ``calibration`` if that is given."""
+        classifier = cls(recipe)
+        classifier.model = model
+        classifier._complete(held, train, valid)
+        classifier.calibration = calibration or classifier.calibration
+        return classifier
+
+    def _complete(self, held: HeldOut | None, train: Corpus, valid: Corpus | None) -> None:
+        """Count the training documents, and fit calibration and decision on held-out scores."""
         self.labels = self.model.labels
         counts = np.bincount(train.truth.indices, minlength=len(self.labels))
         if valid is not None:
@@ -142,8 +158,6 @@ class Classifier:
         self.training = {"documents": documents, "label_counts": counts.astype(np.int64)}
         fewest = min(int(np.diff(part.truth.indptr).min()) for part in (train, valid) if part is not None)
         self._fit_decision(held, fewest)
-        run.log("decision", self.decision.report)
-        return self
 
     def _fit_decision(self, held: HeldOut | None, fewest: int) -> None:
         """Fit calibration and decision on held-out scores; ``fewest`` is the minimum number of labels of a document."""

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from polytag.cli.audit import audit
+from polytag.cli.auto import auto
 from polytag.cli.compare import compare
 from polytag.cli.curve import curve
 from polytag.cli.data import data_app
@@ -69,7 +70,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (train, evaluate, predict, explain, compare, diff, audit, curve, tune, info, export, report):
+for verb in (train, auto, evaluate, predict, explain, compare, diff, audit, curve, tune, info, export, report):
     app.command()(expanded(verb))
 app.add_typer(data_app, name="data", help="Describe, build, download and generate corpora.")
 

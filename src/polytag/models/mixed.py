@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from polytag.config.groups.solver_settings import HoldOutSettings
 from polytag.config.retired import carried_over
-from polytag.config.settings import declared
+from polytag.config.settings import declared, effective
 from polytag.errors import ConfigError, suggestion
-from polytag.labels import indicator
+from polytag.labels import LabelSet, indicator
 from polytag.models.base.attribution import Attribution, scores_of
 from polytag.models.mixture.finished_run import FinishedRun, Trained, learned_from_valid, part_of_run
 from polytag.models.mixture.parallel_training import Training, train_parts
@@ -83,6 +83,15 @@ class Mixed(Model):
         """An ensemble of trained classifiers by name; ``fit`` only chooses the weights."""
         model = cls(parts=list(classifiers), weights=list(weights))
         model.given = dict(classifiers)
+        return model
+
+    @classmethod
+    def joined(cls, parts: Sequence[Part], weights: Sequence[float], labels: LabelSet, shared: Mapping[str, Any]) -> Self:
+        """The trained ensemble of trained members; ``shared`` are its seed and its metric."""
+        options = {part.name: effective(part.model) for part in parts}
+        settings = {name: {key: value for key, value in table.items() if key not in shared} for name, table in options.items()}
+        model = cls.build({"parts": [part.name for part in parts], "settings": settings, "weights": list(weights), **shared})
+        model.trained, model.shares, model.labels = list(parts), list(weights), labels
         return model
 
     @classmethod

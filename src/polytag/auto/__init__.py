@@ -1,0 +1,1 @@
+"""The choice of a model for a corpus and a limit on the time."""

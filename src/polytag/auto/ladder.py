@@ -1,0 +1,65 @@
+"""The models that are worth trying on a corpus, from cheap to dear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from polytag.auto.facts import Facts
+
+Kind = Literal["linear", "vectors", "network"]
+MANY = 3_000  # labels from which a tree replaces one separator per label
+_CHAINED = 250  # labels up to which a chain is tried
+_SETS = 5_000  # label sets up to which a label powerset is tried
+_TREE = 300  # labels from which a tree is tried too
+_OWN_SCRIPT = 0.5  # share of Latin letters from which the packaged encoder, which is English, is of use
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model with options; its name is unique.
+
+    Linear models and those over an encoder's vectors return out-of-fold scores of all documents. ``share`` is the share of the
+    time that is left which it may take.
+    """
+
+    name: str
+    model: str
+    kind: Kind
+    share: float
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def ladder(facts: Facts) -> list[Candidate]:
+    """The candidates for these facts, in the order in which they are tried."""
+    many, english = facts.labels > MANY, facts.latin >= _OWN_SCRIPT
+    found = [_linear("xlinear", 0.5) if many else _linear("br", 0.4)]
+    if many:
+        found.append(Candidate("xlinear:trees", "xlinear", "linear", 0.7, {"trees": 3}))
+    if not many and facts.labels >= _TREE:
+        found.append(_linear("xlinear", 0.25))
+    if not many and facts.sets <= _SETS:
+        found.append(_linear("lp", 0.2))
+    if facts.labels <= _CHAINED:
+        found.append(_linear("cc", 0.2))
+    return found + (_networks(facts, many, english) if facts.networks else [])
+
+
+def _linear(model: str, share: float) -> Candidate:
+    return Candidate(model, model, "linear", share)
+
+
+def _networks(facts: Facts, many: bool, english: bool) -> list[Candidate]:
+    found = []
+    if not many and english:
+        found.append(Candidate("embed", "embed", "vectors", 0.5))
+    if not many and facts.documents >= 1_000:
+        found.append(Candidate("cnn", "cnn", "network", 0.35, {"max_length": 256}))
+    if not many and english and facts.documents >= 300:
+        found.append(Candidate("bert", "bert", "network", 0.6 if facts.gpu else 1.0))
+    if not many and english and facts.gpu and facts.documents >= 2_000:
+        found.append(Candidate("laco", "laco", "network", 1.0))
+    if many and english and facts.gpu:
+        found.append(Candidate("xbert", "xbert", "network", 1.0))
+    return found

@@ -1,0 +1,257 @@
+"""The search: candidates from cheap to dear, each within its share of the time, and the choice among those that finished."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polytag.auto.choice import Choice, Goal, Limits, at_rows, choose, common_rows, noise
+from polytag.auto.clock import Clock, epoch_seconds, machine_speed
+from polytag.auto.facts import Facts, look_at
+from polytag.auto.ladder import Candidate, ladder
+from polytag.auto.trial import Trained, Workshop, restored
+from polytag.corpus import Corpus
+from polytag.errors import DataError, PolytagError
+from polytag.run import Run
+
+log = logging.getLogger(__name__)
+Rows: TypeAlias = NDArray[np.int64]
+_SMALL = 1_000  # documents up to which all are compared out of fold, instead of a hold-out
+_HELD = 0.1, 5_000  # share of documents in the hold-out, and their maximum number
+_PILOT = 500, 2_000  # least and largest number of documents of a pilot
+_WORTH = 4  # a pilot is worth its time if there are this many times more documents
+_START = 3.0  # seconds that a process takes before it trains
+_EPOCHS = 1.0  # a network that cannot finish this number of epochs is not tried
+_LENGTHS = (256, 128, 64)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user asked for."""
+
+    minutes: float
+    optimise: str = "micro_f1"
+    seed: int = 0
+    closed: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+class Tried(NamedTuple):
+    """What came of a candidate: its metric on the common hold-out if it finished, its time, and a sentence if it did not."""
+
+    name: str
+    value: float | None
+    seconds: float
+    documents: int
+    reason: str = ""
+
+    def sentence(self) -> str:
+        """The outcome in words."""
+        if self.value is None:
+            return f"{self.name}: {self.reason}"
+        return f"{self.name} alone {self.value:.4f} in {self.seconds:.0f} s"
+
+
+class Found(NamedTuple):
+    """The winner, all candidates, the documents it was trained on, and the seconds of the search."""
+
+    choice: Choice
+    tried: list[Tried]
+    train: Corpus
+    valid: Corpus | None
+    seconds: float
+
+
+def search(train: Corpus, valid: Corpus | None, wanted: Wanted, run: Run, clock: Clock | None = None) -> Found:
+    """Try candidates until the time is over, and choose."""
+    clock = clock or Clock(60 * wanted.minutes)
+    train.require_trainable()
+    facts = look_at(train if valid is None else train.concat(valid))
+    log.info("%s", facts.sentence())
+    run.log("facts", vars(facts))
+    train, valid = _parts(train, valid, wanted.seed)
+    with tempfile.TemporaryDirectory(prefix="polytag-", ignore_cleanup_errors=True) as folder:
+        shop = Workshop(Path(folder), {"seed": wanted.seed, "optimise": wanted.optimise})
+        lane = _Lane(facts, train, valid, wanted, clock, run, shop)
+        for candidate in ladder(facts):
+            lane.try_out(candidate)
+    if not lane.finished:
+        reasons = "; ".join(one.sentence() for one in lane.tried)
+        raise DataError(f"no model was trained: {reasons}; give more documents, or more --minutes")
+    choice = choose(lane.finished, lane.goal, wanted.limits)
+    return Found(choice, lane.compared(), train, valid, clock.elapsed())
+
+
+def _parts(train: Corpus, valid: Corpus | None, seed: int) -> tuple[Corpus, Corpus | None]:
+    """Training documents and the common hold-out; none for few documents, which are compared out of fold."""
+    if valid is not None or len(train) <= _SMALL:
+        return train, valid
+    share = min(_HELD[0], _HELD[1] / len(train))
+    first, second = train.split(1 - share, share, seed=seed)
+    return first, second
+
+
+class _Lane:
+    """Tries candidates one after another and keeps what finished."""
+
+    def __init__(
+        self, facts: Facts, train: Corpus, valid: Corpus | None, wanted: Wanted, clock: Clock, run: Run, shop: Workshop
+    ) -> None:
+        self.facts, self.train, self.valid, self.wanted, self.clock, self.run, self.shop = (
+            facts, train, valid, wanted, clock, run, shop,
+        )  # fmt: skip
+        whole = train if valid is None else train.concat(valid)
+        self.goal = Goal(
+            train.labels, whole.truth, wanted.optimise, wanted.closed, int(np.diff(whole.truth.indptr).min(initial=0))
+        )
+        self.everything: Rows = np.arange(len(train))
+        self.finished: list[Trained] = []
+        self.tried: list[Tried] = []
+        self.pilot = self._pilot_documents(whole)
+        self.curve: tuple[float, float] | None = None  # metric of the first candidate: of its pilot, and with all documents
+        self.speed = 0.0
+
+    def _pilot_documents(self, whole: Corpus) -> Corpus | None:
+        """The documents of all pilots; None if all documents are few."""
+        size = int(np.clip(len(whole) // 8, *_PILOT))
+        if len(whole) < _WORTH * size:
+            return None
+        return whole.subset(np.sort(np.random.default_rng(self.wanted.seed).permutation(len(whole))[:size]))
+
+    # -- one candidate ---------------------------------------------------------------------------------------------
+
+    def try_out(self, candidate: Candidate) -> None:
+        """Try a candidate, and note what came of it."""
+        started = self.clock.elapsed()
+        try:
+            outcome = self._trained(candidate)
+        except PolytagError as error:
+            outcome = str(error)
+        seconds = self.clock.elapsed() - started
+        if isinstance(outcome, str):
+            self._note(Tried(candidate.name, None, seconds, 0, outcome))
+            return
+        self.finished.append(outcome)
+        rows = common_rows(self.finished)
+        value = self.goal.value(at_rows(outcome, rows), rows)
+        self._note(Tried(candidate.name, value, outcome.seconds, outcome.documents))
+
+    def compared(self) -> list[Tried]:
+        """What came of all candidates, those that finished evaluated on the same documents."""
+        rows = common_rows(self.finished)
+        values = {one.candidate.name: self.goal.value(at_rows(one, rows), rows) for one in self.finished}
+        return [one._replace(value=values.get(one.name)) for one in self.tried]
+
+    def _note(self, tried: Tried) -> None:
+        self.tried.append(tried)
+        self.run.log("candidate", {**tried._asdict(), "spent": self.clock.elapsed()})
+        log.info("%s", tried.sentence())
+
+    def _trained(self, candidate: Candidate) -> Trained | str:
+        """The trained candidate, or why there is none."""
+        known = self.run.load_stage(_stage(candidate))
+        if known is not None:
+            return restored(candidate, known, self.train.labels) or "too few documents for a hold-out"
+        allowed = candidate.share * self.clock.left()
+        if allowed <= _START:
+            return "no time was left"
+        planned = self._network(candidate, allowed) if candidate.kind == "network" else self._linear(candidate, allowed)
+        if isinstance(planned, str):
+            return planned
+        rows, options = planned
+        limit = self.clock.left() if candidate.kind == "network" else max(allowed, 0.6 * self.clock.left())
+        documents = self.train if len(rows) == len(self.train) else self.train.subset(rows)
+        state = self.shop.train(candidate, documents, self.valid, limit, options)
+        if state is None:
+            return f"stopped after {limit:.0f} s"
+        if state["rows"] is not None:  # as indices among all documents
+            held = np.arange(len(self.train), len(self.train) + (0 if self.valid is None else len(self.valid)))
+            state["rows"] = np.concatenate([rows, held])[state["rows"]]
+        state = self.run.stage(_stage(candidate), partial(dict, state))
+        return restored(candidate, state, self.train.labels) or "too few documents for a hold-out"
+
+    def _network(self, candidate: Candidate, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
+        """All documents, for as many minutes as are allowed; or why that is of no use."""
+        if self.valid is None:
+            return "too few documents"
+        self.speed = self.speed or machine_speed(self.facts.gpu)
+        epoch = epoch_seconds(candidate, self.facts, self.speed)
+        if epoch * _EPOCHS > allowed - 2 * _START:
+            return f"one epoch would take about {_time(epoch)}"
+        return self.everything, {"minutes": (allowed - 2 * _START) / 60}
+
+    def _linear(self, candidate: Candidate, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
+        """The documents that fit into the time, and options; or why the candidate cannot win."""
+        if self.pilot is None:
+            return self.everything, {}
+        state = self.shop.train(candidate, self.pilot, None, allowed / 2)
+        if state is None:
+            return f"{len(self.pilot):,} documents alone took more than {_time(allowed / 2)}"
+        tested = restored(candidate, state, self.train.labels)
+        value = 0.0 if tested is None else _own_value(tested, self.goal, self.pilot)
+        if reason := self._hopeless(value):
+            return reason
+        return self._fitted(candidate, float(state["seconds"]), allowed - float(state["seconds"]))
+
+    def _hopeless(self, value: float) -> str:
+        """Why a candidate cannot win, from its pilot and the learning curve of the first candidate; empty if it may."""
+        best = [one.value for one in self.tried if one.value is not None]
+        if self.curve is None or not best:
+            self.curve = (value, 0.0)
+            return ""
+        if not self.curve[1]:
+            self.curve = (self.curve[0], best[0])
+        begin, end = self.curve
+        expected = value + (1 - value) * max(0.0, (end - begin) / max(1e-9, 1 - begin))  # its error falls as much
+        assert self.pilot is not None
+        if expected + 3 * noise(len(self.pilot)) < max(best):
+            return f"expected {expected:.3f} after {value:.3f} on {len(self.pilot):,} documents, below {max(best):.3f}"
+        return ""
+
+    def _fitted(self, candidate: Candidate, pilot: float, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
+        """As many documents, and for vectors as many tokens, as fit into the time, from the time of the pilot."""
+        assert self.pilot is not None
+        held = 0 if self.valid is None else len(self.valid)
+        more = (len(self.train) + held) / len(self.pilot)
+        needed = _START + max(0.5, pilot - _START) * more
+        if needed <= allowed:
+            return self.everything, {}
+        if candidate.kind == "vectors":
+            tokens = 1.35 * self.facts.words
+            for length in _LENGTHS[1:]:
+                if needed * min(1.0, length / min(_LENGTHS[0], tokens)) <= allowed:
+                    return self.everything, {"max_length": length}
+            return f"would take about {_time(needed)}"
+        size = int(allowed / needed * len(self.train))
+        if size < 2 * len(self.pilot):
+            return f"would take about {_time(needed)}"
+        return np.sort(np.random.default_rng(self.wanted.seed).permutation(len(self.train))[:size]), {}
+
+
+def _stage(candidate: Candidate) -> str:
+    return f"candidate-{candidate.name.replace(':', '-')}"
+
+
+def _own_value(one: Trained, goal: Goal, corpus: Corpus) -> float:
+    """The metric of out-of-fold scores of these documents."""
+    return replace(goal, truth=corpus.truth).value(one.held, one.rows)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def reasons(found: Found) -> Sequence[str]:
+    """The search in sentences, the winner first."""
+    winner = found.choice
+    singles = [one.sentence() for one in found.tried if one.value is not None]
+    others = [one.sentence() for one in found.tried if one.value is None]
+    return [f"{winner.name}: {winner.value:.4f}; {'; '.join(singles)}", *others]

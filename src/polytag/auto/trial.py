@@ -1,0 +1,128 @@
+"""One candidate, trained in a process of its own that is ended when its time is over."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import TimeoutError as TimeOver
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polytag.auto.ladder import Candidate
+from polytag.corpus import Corpus
+from polytag.labels import LabelSet
+from polytag.models.mixture.child_processes import ChildProcesses, read_documents, work_on, write_documents
+from polytag.models.mixture.part import Part
+from polytag.models.model import HeldOut, State, model_class
+from polytag.run import Run
+from polytag.scores import Scores
+from polytag.storage.artefact import write_artefact
+
+_TIMED = 200  # documents that are scored to measure the speed
+_SCORED = 100  # held-out labels per document that are kept if there are very many
+_FULL = 20_000_000  # held-out documents x labels up to which all scores are kept
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained candidate: the member of a mixture, its held-out probabilities, and what it costs.
+
+    ``rows`` are the indices of the held-out documents in the concatenation of training and validation documents.
+    """
+
+    candidate: Candidate
+    part: Part
+    held: Scores
+    rows: NDArray[np.int64]
+    documents: int
+    seconds: float
+    speed: float
+    gigabytes: float
+
+
+class Workshop:
+    """Trains candidates on corpora that are written once, in a folder that the caller removes."""
+
+    def __init__(self, folder: Path, shared: Mapping[str, Any]) -> None:
+        """``shared`` are options of all models, such as the seed."""
+        self.folder, self.shared = folder, dict(shared)
+        self._kept: dict[int, str] = {}
+        self._number = 0
+
+    def train(
+        self, candidate: Candidate, train: Corpus, valid: Corpus | None, seconds: float, options: Mapping[str, Any] | None = None
+    ) -> State | None:
+        """Train a candidate; None if it is not finished in time."""
+        self._number += 1
+        job = self.folder / f"job-{self._number}"
+        kind = model_class(candidate.model)
+        chosen = kind.check_options({**self.shared, **candidate.options, **(options or {})}, idle=False)
+        documents = {"train": write_documents(train, self.folder, self._kept)}
+        documents["valid"] = "" if valid is None else write_documents(valid, self.folder, self._kept)
+        write_artefact(job / "job", {"name": candidate.name, "model": candidate.model, "options": chosen, **documents})
+        start = time.monotonic()
+        with ChildProcesses(__name__, 1) as processes:
+            try:
+                state = processes.submit(job).result(timeout=max(0.0, seconds))
+            except TimeOver:
+                return None
+        return {**state, "documents": len(train), "seconds": time.monotonic() - start}
+
+
+def restored(candidate: Candidate, state: State, labels: LabelSet) -> Trained | None:
+    """The result of a training; None if there were too few documents for a hold-out."""
+    if state["held"] is None:
+        return None
+    part, held = Part.from_state(state["part"], labels), Scores.from_state(state["held"], labels.names)
+    numbers = (float(state[name]) for name in ("seconds", "speed", "gigabytes"))
+    return Trained(candidate, part, held, np.asarray(state["rows"]), int(state["documents"]), *numbers)
+
+
+def _work(job: State) -> State:
+    """Train, calibrate, and measure the speed of prediction."""
+    logging.basicConfig(level=logging.WARNING)
+    part = Part(job["name"], model_class(job["model"]).build(job["options"]))
+    train = read_documents(job["train"], None)
+    valid = None if not job["valid"] else read_documents(job["valid"], train.labels)
+    held = part.model.fit(train, valid, Run(None, progress=False))
+    start = time.monotonic()
+    texts = (train if valid is None else valid).texts[:_TIMED]
+    part.model.score(texts, min(10, len(train.labels)))
+    speed = len(texts) / max(1e-6, time.monotonic() - start)
+    found = _held(part, held, train, valid)  # calibrates the member
+    state = part.state(train.labels)
+    return {**found, "part": state, "speed": speed, "gigabytes": _size(state) / 2**30}
+
+
+def _held(part: Part, held: HeldOut | None, train: Corpus, valid: Corpus | None) -> State:
+    """Calibrated held-out scores and their rows, and the state of the calibrated member."""
+    if held is None:
+        return {"held": None, "rows": None}
+    part.calibrate(held)
+    scores = part.probabilities(held.scores, train.labels.names)
+    if scores.is_full and scores.matrix.shape[0] * scores.matrix.shape[1] > _FULL:
+        scores = scores.best(_SCORED)
+    rows = held.rows
+    if rows is None:
+        first = len(train) if valid is not None else 0
+        rows = np.arange(first, first + len(scores))
+    return {"held": replace(scores, decoded=None, log_probability=None).state(), "rows": rows}
+
+
+def _size(state: Any) -> float:
+    """Bytes of all arrays of a state."""
+    if isinstance(state, Mapping):
+        return sum(_size(value) for value in state.values())
+    if isinstance(state, list | tuple):
+        return sum(_size(value) for value in state)
+    return float(getattr(state, "nbytes", 0))
+
+
+if __name__ == "__main__":
+    work_on(sys.argv[1], _work)

@@ -1,0 +1,298 @@
+"""The search for a model: what is tried depends on the corpus, the time is kept, and a mixture wins only if it is better."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from conftest import Command, Toy
+from polytag.auto import model_search as searching
+from polytag.auto import trial
+from polytag.auto.choice import Goal, Limits, choose, common_rows
+from polytag.auto.clock import Clock
+from polytag.auto.facts import Facts, look_at
+from polytag.auto.ladder import Candidate, ladder
+from polytag.auto.model_search import Wanted, reasons
+from polytag.auto.trial import Trained, Workshop
+from polytag.classifier import Classifier
+from polytag.config.recipe import Recipe
+from polytag.corpus import Corpus
+from polytag.labels import LabelSet
+from polytag.models.binary_relevance import BinaryRelevance
+from polytag.models.mixture.part import Part
+from polytag.models.model import State
+from polytag.run import Run, read_log
+from polytag.scores import Scores
+from polytag.verbs.automatic import auto_run, automatic, of_choice
+from polytag.verbs.training import DataPlan
+
+FACTS = Facts(7_000, 90, 120, 1.2, 400, 0.99, True, False)
+
+
+# -- what is tried -----------------------------------------------------------------------------------------------------
+
+
+def test_facts_are_those_of_the_corpus(toy: Toy) -> None:
+    found = look_at(toy.train)
+    assert (found.documents, found.labels) == (len(toy.train), 8)
+    assert found.labels_per_document == pytest.approx(toy.train.truth.nnz / len(toy.train))
+    assert found.sets == len({tuple(sorted(row)) for row in toy.train.labels.decode(toy.train.truth)})
+    assert found.words == pytest.approx(np.mean([len(text.split()) for text in toy.train.texts]))
+    assert found.latin == 1.0
+    assert "8 labels" in found.sentence()
+
+
+def test_the_script_of_the_letters_is_seen() -> None:
+    half = Corpus.of(["ветер и дождь", "wind and rain"] * 5, [["a"], ["b"]] * 5)
+    assert 0.3 < look_at(half).latin < 0.7
+
+
+@pytest.mark.parametrize(
+    ("changes", "tried", "untried"),
+    [
+        ({}, {"br", "lp", "cc", "embed", "cnn", "bert"}, {"xlinear", "xbert", "laco"}),
+        ({"networks": False}, {"br", "lp", "cc"}, {"embed", "cnn", "bert"}),
+        ({"labels": 35_000, "sets": 20_000}, {"xlinear", "xlinear:trees"}, {"br", "cc", "lp", "embed", "bert"}),
+        ({"labels": 35_000, "gpu": True}, {"xlinear", "xbert"}, {"br", "bert"}),
+        ({"labels": 600, "sets": 9_000}, {"br", "xlinear", "embed"}, {"cc", "lp"}),
+        ({"latin": 0.1}, {"br", "cnn"}, {"embed", "bert"}),
+        ({"documents": 60}, {"br", "lp", "cc", "embed"}, {"cnn", "bert"}),
+        ({"gpu": True}, {"bert", "laco"}, {"xbert"}),
+    ],
+)
+def test_what_is_tried_depends_on_the_facts(changes: dict[str, Any], tried: set[str], untried: set[str]) -> None:
+    names = [one.name for one in ladder(replace(FACTS, **changes))]
+    assert tried <= set(names)
+    assert not untried & set(names)
+    assert len(set(names)) == len(names)
+
+
+def test_all_options_of_candidates_are_options_of_their_models() -> None:
+    for facts in (FACTS, replace(FACTS, gpu=True), replace(FACTS, labels=9_999, gpu=True)):
+        for one in ladder(facts):
+            Recipe(one.model, dict(one.options)).checked()
+
+
+# -- the choice --------------------------------------------------------------------------------------------------------
+
+LABELS = LabelSet([f"l{number}" for number in range(6)])
+
+
+def known(name: str, scores: np.ndarray[Any, Any], rows: np.ndarray[Any, Any], **costs: float) -> Trained:
+    part = Part(name, BinaryRelevance())
+    held = Scores.full(scores.astype(np.float32), LABELS.names, "probability")
+    return Trained(
+        Candidate(name, "br", "linear", 1.0), part, held, rows, 100, 1.0, *({"speed": 1e3, "gigabytes": 0.1} | costs).values()
+    )
+
+
+def noisy(rng: np.random.Generator, truth: np.ndarray[Any, Any], noise: float) -> np.ndarray[Any, Any]:
+    return 1 / (1 + np.exp(-(4 * truth - 2 + noise * rng.normal(size=truth.shape))))
+
+
+@pytest.fixture
+def goal() -> Goal:
+    truth = (np.random.default_rng(0).random((600, 6)) < 0.3).astype(np.float32)
+    return Goal(LABELS, csr_array(truth), "micro_f1", False, 0)
+
+
+def test_models_with_different_errors_are_mixed_and_equals_are_not(goal: Goal) -> None:
+    rng, truth, rows = np.random.default_rng(1), goal.truth.toarray(), np.arange(600)
+    one, other = (known(name, noisy(rng, truth, 2.5), rows) for name in ("one", "other"))
+    found = choose([one, other], goal, Limits())
+    assert found.name == "one and other mixed"
+    assert found.value > max(goal.value(each.held, rows) for each in (one, other)) + 0.02
+    assert sum(found.weights) == pytest.approx(1)
+    same = choose([one, replace(one, candidate=replace(one.candidate, name="twin"))], goal, Limits())
+    assert same.name == "one", "the first of equals, alone"
+    assert choose([known("bad", rng.random((600, 6)), rows), one], goal, Limits()).name == "one"
+
+
+def test_limits_bind_the_winner_and_mixtures_add_up(goal: Goal) -> None:
+    rng, truth, rows = np.random.default_rng(1), goal.truth.toarray(), np.arange(600)
+    quick = known("quick", noisy(rng, truth, 3.0), rows, speed=1000, gigabytes=0.1)
+    slow = known("slow", noisy(rng, truth, 1.5), rows, speed=10, gigabytes=2.0)
+    assert "slow" in choose([quick, slow], goal, Limits()).name
+    assert choose([quick, slow], goal, Limits(speed=500)).name == "quick"
+    assert choose([quick, slow], goal, Limits(speed=9.95)).name == "slow", "mixed they score 9.9 documents a second"
+    assert choose([quick, slow], goal, Limits(gigabytes=2.05)).name == "slow", "together they have 2.1"
+    with pytest.raises(Exception, match="no model keeps the limits: quick predicts 1,000 documents/s"):
+        choose([quick], goal, Limits(speed=1e6))
+
+
+def test_scores_of_different_documents_are_compared_on_the_common_ones(goal: Goal) -> None:
+    rng, truth = np.random.default_rng(1), goal.truth.toarray()
+    shuffled, part = rng.permutation(600), np.arange(400, 600)
+    everywhere = known("everywhere", noisy(rng, truth, 3.0)[shuffled], shuffled)
+    here = known("here", noisy(rng, truth[part], 1.0), part)
+    assert np.array_equal(common_rows([everywhere, here]), part)
+    assert choose([everywhere, here], goal, Limits()).name.startswith("here")
+    alone = choose([everywhere], goal, Limits())
+    assert np.array_equal(alone.rows, np.arange(600))
+    assert alone.value == pytest.approx(goal.value(everywhere.held, shuffled), abs=0.01)
+
+
+# -- the search --------------------------------------------------------------------------------------------------------
+
+
+class InProcess(Workshop):
+    """Trains in this process, and remembers what."""
+
+    trained: list[tuple[str, int, dict[str, Any]]]
+
+    def train(
+        self, candidate: Candidate, train: Corpus, valid: Corpus | None, seconds: float, options: Any = None
+    ) -> State | None:
+        self.trained.append((candidate.name, len(train), dict(options or {})))
+        self._number += 1
+        job = {
+            "name": candidate.name,
+            "model": candidate.model,
+            "options": {**self.shared, **candidate.options, **(options or {})},
+        }
+        documents = {"train": trial.write_documents(train, self.folder, self._kept)}
+        documents["valid"] = "" if valid is None else trial.write_documents(valid, self.folder, self._kept)
+        return {**trial._work({**job, **documents}), "documents": len(train), "seconds": 1.0}
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> type[InProcess]:
+    monkeypatch.setattr(InProcess, "trained", [], raising=False)
+    monkeypatch.setattr(searching, "Workshop", InProcess)
+    monkeypatch.setattr(searching, "look_at", lambda corpus: replace(look_at(corpus), networks=False))
+    return InProcess
+
+
+def test_the_winner_is_an_ordinary_classifier(toy: Toy, shop: type[InProcess], tmp_path: Path) -> None:
+    ended = automatic(toy.train, toy.valid, Wanted(1.0))
+    assert [name for name, *_ in shop.trained] == ["br", "lp", "cc"]
+    ended.classifier.save(tmp_path)
+    again = Classifier.load(tmp_path)
+    assert again.evaluate(toy.test) == ended.classifier.evaluate(toy.test)
+    assert again.evaluate(toy.test)["micro_f1"] > 0.9
+    assert [one.name for one in ended.found.tried] == ["br", "lp", "cc"]
+    assert ended.sentences()[0].startswith(f"{ended.found.choice.name}: ")
+    assert "br alone" in ended.sentences()[0]
+
+
+def test_a_mixture_predicts_as_it_was_judged(toy: Toy, shop: type[InProcess], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = automatic(toy.train, toy.valid, Wanted(1.0)).found
+    lane = [one for one in found.tried if one.value is not None]
+    assert len(lane) == 3
+    monkeypatch.setattr("polytag.auto.choice.noise", lambda documents: -1.0)  # any mixture is taken
+    mixed = automatic(toy.train, toy.valid, Wanted(1.0))
+    assert len(mixed.found.choice.parts) > 1
+    assert mixed.classifier.recipe.model == "mixed"
+    texts = toy.test.texts[:7]
+    parts = [one.part for one in mixed.found.choice.parts]
+    tables = [part.probabilities(part.model.score(texts), toy.train.labels.names).matrix.toarray() for part in parts]
+    weighed = sum(weight * table for weight, table in zip(mixed.found.choice.weights, tables, strict=True))
+    assert np.allclose(mixed.classifier.scores(texts).matrix.toarray(), weighed, atol=1e-5)
+
+
+def test_rows_of_a_sample_are_those_of_the_corpus(toy: Toy, shop: type[InProcess], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate that is trained on a sample is judged with the labels of its own documents."""
+    monkeypatch.setattr(searching, "_PILOT", (20, 40))
+    monkeypatch.setattr(searching._Lane, "_fitted", lambda lane, *given: (np.arange(3, len(lane.train), 2), {}))
+    found = automatic(toy.train, toy.valid, Wanted(1.0)).found
+    assert all(one.value is None or one.value > 0.8 for one in found.tried)
+    assert found.choice.value > 0.8
+
+
+def test_a_candidate_that_cannot_win_is_stopped_after_its_pilot(shop: type[InProcess], monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{number}" for number in rng.integers(0, 400, 12)) for _ in range(400)]
+    labels = [[f"l{number}" for number in range(8) if f"w{number}" in text.split() or rng.random() < 0.02] for text in texts]
+    monkeypatch.setattr(searching, "_PILOT", (60, 60))
+    monkeypatch.setattr(searching._Lane, "_hopeless", lambda lane, value: "hopeless" if lane.finished else "")
+    found = automatic(Corpus.of(texts, labels), None, Wanted(1.0)).found
+    assert [one.reason for one in found.tried] == ["", "hopeless", "hopeless"]
+    assert [size for _, size, _ in shop.trained] == [60, 400, 60, 60]
+
+
+def test_what_is_expected_follows_the_learning_curve_of_the_first() -> None:
+    lane = object.__new__(searching._Lane)
+    lane.pilot, lane.curve, lane.tried = Corpus.of(["a"] * 400, [["x"]] * 400), None, []
+    assert lane._hopeless(0.5) == ""
+    lane.tried = [searching.Tried("br", 0.75, 1.0, 400)]  # half of its errors are gone with all documents
+    assert lane._hopeless(0.5) == ""
+    assert lane._hopeless(0.48) == "", "expected .74, within noise"
+    assert "expected 0.600 after 0.200" in lane._hopeless(0.2)
+
+
+def test_a_search_goes_on_where_it_was_interrupted(toy: Toy, shop: type[InProcess], tmp_path: Path) -> None:
+    toy.train.write(tmp_path / "train.jsonl")
+    plan = DataPlan.of(Recipe(), tmp_path / "train.jsonl", None, None, toy_options())
+    real = searching._Lane.try_out
+
+    def dies(lane: Any, candidate: Candidate) -> None:
+        if candidate.name == "cc":
+            raise KeyboardInterrupt
+        real(lane, candidate)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(searching._Lane, "try_out", dies)
+        auto_run(plan, Wanted(1.0), tmp_path / "run")
+    before = len(shop.trained)
+    ended = auto_run(plan, Wanted(1.0), tmp_path / "run", resume=True)
+    assert [name for name, *_ in shop.trained[before:]] == ["cc"]
+    assert len(ended.found.tried) == 3
+    assert [event["name"] for event in read_log(tmp_path / "run") if event["event"] == "candidate"][-3:] == ["br", "lp", "cc"]
+    assert not (tmp_path / "run" / "stages").exists()
+
+
+def toy_options() -> Any:
+    from polytag.formats.document import ReadOptions
+
+    return ReadOptions()
+
+
+def test_no_training_starts_when_the_time_is_over(toy: Toy, shop: type[InProcess]) -> None:
+    with pytest.raises(Exception, match="no model was trained: br: no time was left"):
+        searching.search(toy.train, toy.valid, Wanted(1.0), Run(), Clock(60, spent=60))
+    assert not shop.trained
+
+
+def test_a_training_that_takes_too_long_is_ended(toy: Toy, tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, {})
+    assert shop.train(Candidate("br", "br", "linear", 1.0), toy.train, None, 0.05) is None
+
+
+def test_the_verb(polytag: Command, toy: Toy, tmp_path: Path) -> None:
+    toy.train.write(tmp_path / "train.jsonl")
+    toy.test.write(tmp_path / "test.jsonl")
+    done = polytag("auto", tmp_path / "train.jsonl", "--minutes", 0.5, "--out", tmp_path / "run", "--predict-speed", 1)
+    assert done.code == 0, done.err
+    assert " alone " in done.err
+    assert polytag("evaluate", tmp_path / "run", tmp_path / "test.jsonl").code == 0
+    assert Recipe.read(tmp_path / "run" / "recipe.toml").checked()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--minutes", "0"], "--minutes is 0"),
+        (["--minutes", "nan"], "--minutes is nan"),
+        (["--optimise", "accuracy"], "accuracy"),
+        (["--predict-speed", "-1"], "--predict-speed"),
+    ],
+)
+def test_wrong_input_is_one_line(polytag: Command, toy: Toy, tmp_path: Path, given: list[str], message: str) -> None:
+    toy.train.write(tmp_path / "train.jsonl")
+    done = polytag("auto", tmp_path / "train.jsonl", "--out", tmp_path / "run", *given)
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
+    assert message in done.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_sentences_name_the_winner_first(toy: Toy, shop: type[InProcess]) -> None:
+    ended = automatic(toy.train, toy.valid, Wanted(1.0))
+    assert reasons(ended.found)[0].startswith(ended.found.choice.name)
+    again = of_choice(ended.found.choice, Wanted(1.0), (toy.train, toy.valid), {})
+    assert again.predict(toy.test.texts[:5]) == ended.classifier.predict(toy.test.texts[:5])
