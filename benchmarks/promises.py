@@ -140,12 +140,15 @@ def refusals(data: Path) -> dict[str, Any]:
         except PolytagError as error:
             result[promise] = {"refused": str(error)}
             continue
-        found = classifier.evaluate(parts["test"])
+        found = classifier.outcome(parts["test"])
+        hits = np.asarray(found.truth.multiply(found.predicted).sum(axis=1)).ravel()
+        recall = hits / np.maximum(1, np.diff(found.truth.indptr))
         result[promise] = {
             "held_out": classifier.decision.report["labels_per_document"],
-            "samples_recall": found["samples_recall"],
+            "samples_recall": float(recall.mean()),
+            "standard_error": float(recall.std(ddof=1) / len(recall) ** 0.5),
+            "labels_per_document": found.predicted.nnz / len(recall),
         }
-        result[promise]["labels_per_document"] = found["predicted_labels_per_document"]
     print(json.dumps(result), flush=True)
     return result
 
