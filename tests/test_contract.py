@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import subprocess
@@ -374,6 +375,67 @@ def test_a_loaded_classifier_can_be_trained_again(fitted: Classifier, small: Cla
     fitted.save(tmp_path)
     loaded = Classifier.load(tmp_path).fit(*FEW)
     assert equal(loaded.scores(toy.test.texts), small.scores(toy.test.texts))
+
+
+# -- edits of labels ---------------------------------------------------------------------------------------------------
+
+
+def saved_and_loaded(classifier: Classifier, folder: Path, texts: list[str]) -> Classifier:
+    """The classifier after saving and loading, which is the same."""
+    classifier.save(folder)
+    loaded = Classifier.load(folder)
+    assert equal(loaded.scores(texts), classifier.scores(texts))
+    assert loaded.predict(texts) == classifier.predict(texts)
+    assert loaded.labels == classifier.labels and loaded.edits == classifier.edits
+    return loaded
+
+
+def test_renaming_keeps_scores_to_the_bit(fitted: Classifier, toy: Toy, tmp_path: Path) -> None:
+    """Two labels swap names, others get new ones; scores, sets and thresholds are those of before, also after loading."""
+    first, second, *others = fitted.labels
+    names = {first: second, second: first, **{name: f"new {name}, {name}" for name in others}}
+    texts, before = [*toy.test.texts, *STRANGE], fitted.scores([*toy.test.texts, *STRANGE])
+    renamed = copy.copy(fitted).rename(names)
+    assert list(renamed.labels) == [names[name] for name in fitted.labels] != list(fitted.labels)
+    assert renamed.labels.parents == {names[child]: names[parent] for child, parent in fitted.labels.parents.items()}
+    for found in (renamed, saved_and_loaded(renamed, tmp_path, texts)):
+        scores = found.scores(texts)
+        assert tuple(scores.names) == renamed.labels.names
+        assert equal(dataclasses.replace(scores, names=before.names), before)
+        assert found.predict(texts) == [[names[name] for name in row] for row in fitted.predict(texts)]
+        assert np.array_equal(found.decision.thresholds, fitted.decision.thresholds)
+        assert found.asking(0.3) == 0.3 and type(found.model) is type(fitted.model)
+    back = {new: old for old, new in names.items()}
+    assert equal(copy.copy(found).rename(back).scores(texts), before)
+    assert equal(fitted.scores(texts), before)
+
+
+def test_merge_drop_and_split_give_the_scores_that_they_say(fitted: Classifier, toy: Toy, tmp_path: Path) -> None:
+    a, b, c, d, e, *_ = fitted.labels
+    texts = toy.test.texts
+    whole = fitted.scores(texts)
+    assert whole.kind == "probability"
+    old = {name: whole.matrix.toarray()[:, j].astype(np.float64) for j, name in enumerate(fitted.labels)}
+    one = copy.copy(fitted).merge({"both": [a, b]}).drop([c])
+    two = saved_and_loaded(one, tmp_path / "one", texts).split({d: [d, "twin"]}).merge({"three": ["both", e]}).rename({d: "kept"})
+    expected = {name: old[name] for name in fitted.labels[5:]} | {"kept": old[d], "twin": old[d]}
+    expected["three"] = 1 - (1 - old[a]) * (1 - old[b]) * (1 - old[e])
+    for found in (two, saved_and_loaded(two, tmp_path / "two", texts)):
+        scores = found.scores(texts)
+        check_scores(scores, len(texts), found.labels)
+        assert found.labels.names == ("three", "kept", "twin", *fitted.labels[5:])
+        for j, name in enumerate(found.labels):
+            tolerance = 1e-6 if name == "three" else 0.0
+            np.testing.assert_allclose(scores.matrix.toarray()[:, j], expected[name], rtol=0, atol=tolerance)
+        assert found.model.core.labels is not found.labels and type(found.model.core) is type(fitted.model), "not wrapped twice"
+        assert [edit.kind for edit in found.edits] == ["merge", "drop", "split", "merge", "rename"]
+        assert equal(found.model.score(texts, 2), scores.best(2))
+        sets = [set(row) for row in fitted.predict(texts)]
+        for row, new in zip(sets, found.predict(texts), strict=True):
+            assert {"kept", "twin"} <= set(new) if d in row else True
+            assert "three" in new if row & {a, b, e} else True
+    assert found.explain(texts[0], ["three"]).labels and found.explain(texts[0], ["kept", "twin"]).labels
+    assert equal(fitted.scores(texts), whole)
 
 
 def test_artefact_holds_only_json_and_safetensors(fitted: Classifier, tmp_path: Path) -> None:

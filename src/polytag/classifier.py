@@ -19,6 +19,7 @@ from polytag.decision.abstention import Abstention, automated, checked_share
 from polytag.decision.calibration import Platt
 from polytag.decision.decision import Decision
 from polytag.decision.thresholds import select
+from polytag.editing.label_edits import apply_edits
 from polytag.errors import ConfigError, DataError, NotFittedError, brief
 from polytag.explain.explanation import Explanation
 from polytag.explain.judge import Judge
@@ -31,6 +32,7 @@ from polytag.metrics.of_sets import calibration_error, evaluate
 from polytag.metrics.outcome import Outcome, widen
 from polytag.models.base.saved_model import SavedModel, restoring
 from polytag.models.model import HeldOut, Model, model_name
+from polytag.relabelling.edit import Edit
 from polytag.run import Run
 from polytag.scores import Scores
 from polytag.storage.artefact import artefact_folder, read_artefact, write_artefact
@@ -66,8 +68,8 @@ class Classifier:
         if isinstance(model, Model):
             if options:
                 raise ConfigError("options go with a model's name; this model has its settings already")
-            own = {name: value for name, value in effective(model).items() if name not in ("seed", "optimise")}
-            self.recipe = Recipe(model_name(model), own, model.seed, model.optimise)
+            own = {name: value for name, value in effective(model.core).items() if name not in ("seed", "optimise")}
+            self.recipe = Recipe(model_name(model.core), own, model.core.seed, model.core.optimise)
             self.model: Model = model
         else:
             if isinstance(model, Recipe) and options:
@@ -79,6 +81,7 @@ class Classifier:
         self.abstention: Abstention | None = None
         self.decision = Decision(optimise=self.recipe.optimise, closed=self.recipe.closed)
         self.training: dict[str, Any] = {}
+        self.edits: list[Edit] = []
         self._earlier: Classifier | None = None
 
     def __repr__(self) -> str:
@@ -93,9 +96,13 @@ class Classifier:
         if not isinstance(earlier, Classifier):
             raise ConfigError(f"{brief(earlier)} is not a Classifier; load the earlier one, as in Classifier.load('runs/first')")
         earlier._require_trained()
-        if type(self.model) is not type(earlier.model):
+        if type(self.model) is not type(earlier.model.core):
             mine, other = self.recipe.model, earlier.recipe.model
             raise ConfigError(f"the earlier model is {other!r}, and {mine!r} cannot continue from it; train {other!r}")
+        if earlier.model.core is not earlier.model:
+            raise ConfigError(
+                "training cannot continue after merges, drops or splits; continue the run before them, or train anew"
+            )
         self.model.start_from(earlier.model)
         self._earlier = earlier
         return self
@@ -128,6 +135,7 @@ class Classifier:
             labels = train.labels.union(valid.labels)
             train, valid = train.with_labels(labels), valid.with_labels(labels)
         run = run or Run()
+        self.model, self.edits = self.model.core, []
         if self.recipe.promise:
             self.model.held_labels = _PROMISED
         self._complete(self.model.fit(train, valid, run), train, valid)
@@ -202,6 +210,31 @@ class Classifier:
         self.labels = self.model.labels
         counts = np.concatenate([np.asarray(self.training["label_counts"]), np.zeros(len(new), dtype=np.int64)])
         self.training = {**self.training, "label_counts": counts}
+        self.edits = [*self.edits, Edit("add", (), new.names)]
+        return self
+
+    # -- edits of labels -------------------------------------------------------------------------------------------
+
+    def rename(self, names: Mapping[str, str]) -> Self:
+        """Give labels other names, ``{old: new}``; all scores stay the same to the last bit."""
+        return self._edit(Edit.renames(names))
+
+    def merge(self, labels: Mapping[str, Sequence[str]], fit: Corpus | None = None) -> Self:
+        """Merge labels, ``{new: [old, old]}``; the score is the probability that one of them applies (noisy-or)."""
+        return self._edit(Edit.merges(labels), fit)
+
+    def drop(self, labels: Sequence[str], fit: Corpus | None = None) -> Self:
+        """Remove labels; their children become children of their parents."""
+        return self._edit(Edit.drops(labels), fit)
+
+    def split(self, labels: Mapping[str, Sequence[str]], fit: Corpus | None = None) -> Self:
+        """Split labels, ``{old: [new, new]}``; all parts have the old scores until they are trained."""
+        return self._edit(Edit.splits(labels), fit)
+
+    def _edit(self, edits: list[Edit], fit: Corpus | None = None) -> Self:
+        """Edit labels; with documents, thresholds of new labels, promises and sureness are fitted on them."""
+        self._require_trained()
+        apply_edits(self, edits, fit)
         return self
 
     # -- inference -------------------------------------------------------------------------------------------------
@@ -234,7 +267,9 @@ class Classifier:
     def asking(self, ask: float | str) -> float:
         """The share of documents to leave to people: given as a number, or found for a goal such as ``precision=.95``."""
         if self.abstention is None:
-            raise ConfigError("this model does not know how sure it is, as it had no hold-out or is old; train it again")
+            raise ConfigError(
+                "this model does not know how sure it is, as it had no hold-out, is old, or has edited labels; train it again"
+            )
         return self.abstention.share_for(ask) if isinstance(ask, str) and "=" in ask else checked_share(ask)
 
     def _stream(
@@ -366,7 +401,7 @@ class Classifier:
         self._require_trained()
         place = checked_path(folder) / "model"
         state = {
-            "model": self.recipe.model,
+            "model": model_name(self.model),
             "options": self.model.options(),
             "recipe": {name: getattr(self.recipe, name) for name in ("calibrate", "min_labels", "closed", "promise")},
             "reading": self.recipe.data.get("reading", {}),
@@ -376,6 +411,7 @@ class Classifier:
             "decision": self.decision.state(),
             "abstention": None if self.abstention is None else self.abstention.state(),
             "training": self.training,
+            **({"edits": [edit.record() for edit in self.edits]} if self.edits else {}),
         }
 
         def check(saved: dict[str, Any]) -> None:
@@ -404,6 +440,7 @@ class Classifier:
         classifier.decision = Decision.from_state(state["decision"])
         classifier.abstention = Abstention.from_state(state.get("abstention"))
         classifier.training = state["training"]
+        classifier.edits = [Edit.from_record(record) for record in state.get("edits", ())]
         return classifier
 
 

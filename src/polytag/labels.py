@@ -1,8 +1,7 @@
-"""LabelSet: ordered label names, with optional ids, descriptions and parents."""
+"""LabelSet: ordered label names, with optional ids, notations, titles, descriptions, statuses and parents."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -17,9 +16,9 @@ from scipy.sparse import csr_array
 from polytag.errors import DataError, brief, suggestion
 from polytag.formats.document import BadLine, label_name
 from polytag.formats.inputs import checked_path
-from polytag.formats.parsers import Records, json_records, opened, plain_lines, table_records
-from polytag.formats.streams import stem_and_suffix, writing
-from polytag.storage.schema import Items, Named, Table, Text, check
+from polytag.formats.label_files import read_labels, write_labels
+from polytag.formats.parsers import Records
+from polytag.storage.schema import Items, Named, Schema, Table, Text, check
 
 _LISTED = 20  # labels up to which an error message lists them all
 
@@ -41,36 +40,61 @@ def indicator_of_pairs(documents: NDArray[Any], labels: NDArray[Any], shape: tup
     return found
 
 
-LABELS = Table(
-    {"names": Items(Text()), **dict.fromkeys(("ids", "descriptions", "parents"), Named(Text()))},
-    optional=frozenset({"ids", "descriptions", "parents"}),
-)
-"""What a label set looks like when it is saved."""
+_TEXTS = {"ids": "id", "notations": "notation", "descriptions": "description", "statuses": "status", "parents": "parent"}
+_TABLES: dict[str, Schema] = {
+    **dict.fromkeys(_TEXTS, Named(Text())),
+    "several_parents": Named(Items(Text(), least=2)),
+    "titles": Named(Named(Text())),
+    "statements": Named(Items(Text())),
+    "vocabulary": Items(Text()),
+}
+LABELS = Table({"names": Items(Text()), **_TABLES}, optional=frozenset(_TABLES))
+"""What a label set looks like when it is saved; a label with several parents is in ``several_parents``, not in ``parents``."""
 
 
 class LabelSet:
-    """Ordered label names, each with an optional id, description and parent."""
+    """Ordered label names, each with an optional id, notation, description, status, titles in languages, and parents.
+
+    ``parents`` has the first parent of a label, ``parents_of`` all of them. ``titles`` are names by language, first the language
+    of the label's name. ``statements`` are further statements of a SKOS file about a label, and ``vocabulary`` those about none.
+    """
 
     def __init__(
         self,
         names: Iterable[str],
         *,
         ids: Mapping[str, str] | None = None,
+        notations: Mapping[str, str] | None = None,
         descriptions: Mapping[str, str] | None = None,
-        parents: Mapping[str, str] | None = None,
+        statuses: Mapping[str, str] | None = None,
+        parents: Mapping[str, str | Sequence[str]] | None = None,
+        titles: Mapping[str, Mapping[str, str]] | None = None,
+        statements: Mapping[str, Sequence[str]] | None = None,
+        vocabulary: Sequence[str] = (),
     ) -> None:
-        """Store the names in order; the mappings have names as keys, and a parent may be given by name or id."""
+        """Store the names in order; the mappings have names as keys, and parents may be given by name or id."""
         self.names: tuple[str, ...] = _text_names(names)
-        for what, table in (("ids", ids), ("descriptions", descriptions), ("parents", parents)):
+        several = {} if not isinstance(parents, Mapping) else {n: p for n, p in parents.items() if isinstance(p, list | tuple)}
+        single = parents if not several else {n: p for n, p in (parents or {}).items() if n not in several}
+        texts = {"ids": ids, "notations": notations, "descriptions": descriptions, "statuses": statuses}
+        for what, table in (*texts.items(), ("parents", single)):
             _check_table(what, table)
         self.ids = dict(ids or {})
+        self.notations = {name: text for name, text in (notations or {}).items() if text}
         self.descriptions = {name: text for name, text in (descriptions or {}).items() if text}
+        self.statuses = {name: text for name, text in (statuses or {}).items() if text}
+        self.titles = {name: dict(own) for name, own in (titles or {}).items() if own}
+        self.statements = {name: list(own) for name, own in (statements or {}).items() if own}
+        self.vocabulary = list(vocabulary)
         self._number = {name: i for i, name in enumerate(self.names)}
         if len(self._number) < len(self.names):
             name, count = Counter(self.names).most_common(1)[0]
             raise DataError(f"label {name!r} is listed {count} times; every label name must be unique")
         self._by_id = {identifier: self._number[name] for name, identifier in self.ids.items() if name in self._number}
-        self.parents = {name: self._parent_name(name, parent) for name, parent in (parents or {}).items() if parent}
+        one = {name: (self._parent_name(name, str(parent)),) for name, parent in (single or {}).items() if parent}
+        more = {name: tuple(dict.fromkeys(self._parent_name(name, p) for p in some)) for name, some in several.items() if some}
+        self.parents = {name: own[0] for name, own in (one | more).items()}
+        self._several = {name: own for name, own in more.items() if len(own) > 1}
 
     def _parent_name(self, name: str, parent: str) -> str:
         number = self.find(parent)
@@ -95,8 +119,8 @@ class LabelSet:
         return name in self._number
 
     def __eq__(self, other: object) -> bool:
-        """Whether names, ids, descriptions and parents are equal."""
-        return isinstance(other, LabelSet) and self.to_records() == other.to_records()
+        """Whether names and everything else that is known of the labels are equal."""
+        return isinstance(other, LabelSet) and self.state() == other.state()
 
     def __hash__(self) -> int:
         """Hash by the names."""
@@ -148,27 +172,23 @@ class LabelSet:
         """Whether any label has a parent."""
         return bool(self.parents)
 
+    def parents_of(self, name: str) -> tuple[str, ...]:
+        """All parents of a label."""
+        return self._several.get(name) or ((self.parents[name],) if name in self.parents else ())
+
     @cached_property
     def parent_numbers(self) -> NDArray[np.int64]:
-        """For every label the number of its parent; -1 = no parent."""
+        """For every label the number of its first parent; -1 = no parent."""
         return np.array([self._number[self.parents[n]] if n in self.parents else -1 for n in self.names], dtype=np.int64)
 
     @cached_property
     def closure(self) -> csr_array:
         """Labels × labels: row j has j and all its ancestors."""
-        parent = self.parent_numbers
-        rows = []
-        for j in range(len(self)):
-            row, at = [j], int(parent[j])
-            while at >= 0:
-                if at == j:
-                    raise DataError(f"the parents of label {self.names[j]!r} form a cycle; break it")
-                if len(row) > len(self):
-                    raise DataError(f"the ancestors of label {self.names[j]!r} form a cycle; break it")
-                row.append(at)
-                at = int(parent[at])
-            rows.append(row)
-        return indicator(rows, len(self))
+        rows: list[set[int]] = [{j} for j in range(len(self))]
+        for j in self.topological_order().tolist():
+            for parent in self.parents_of(self.names[j]):
+                rows[j] |= rows[self._number[parent]]
+        return indicator([list(row) for row in rows], len(self))
 
     def close(self, matrix: csr_array) -> csr_array:
         """Add every ancestor of every label that a document has."""
@@ -180,19 +200,35 @@ class LabelSet:
         return closed
 
     def topological_order(self) -> NDArray[np.int64]:
-        """Depth-first order: every parent comes immediately before its subtree; siblings keep their order."""
+        """Depth-first order: every label comes after its parents, in a tree immediately; siblings keep their order."""
         children: dict[int, list[int]] = {}
-        for j, p in enumerate(self.parent_numbers.tolist()):
-            children.setdefault(p, []).append(j)
+        left = np.zeros(len(self), dtype=np.int64)  # parents that are not in the order yet
+        for j, name in enumerate(self.names):
+            for parent in self.parents_of(name):
+                children.setdefault(self._number[parent], []).append(j)
+                left[j] += 1
         order: list[int] = []
-        stack = children.get(-1, [])[::-1]
+        stack = np.flatnonzero(left == 0)[::-1].tolist()
         while stack:
             j = stack.pop()
             order.append(j)
-            stack.extend(children.get(j, [])[::-1])
+            for child in children.get(j, [])[::-1]:
+                left[child] -= 1
+                if not left[child]:
+                    stack.append(child)
         if len(order) < len(self):
-            _ = self.closure  # raises an error that names a label of the cycle
+            raise DataError(self._cycle(set(np.flatnonzero(left > 0).tolist())))
         return np.array(order, dtype=np.int64)
+
+    def _cycle(self, left: set[int]) -> str:
+        """The message about a cycle among these labels, each of which has a parent among them."""
+        path, at = dict[int, None](), min(left)
+        while at not in path:
+            path[at] = None
+            at = next(number for parent in self.parents_of(self.names[at]) if (number := self._number[parent]) in left)
+        cycle = list(path)[list(path).index(at) :]
+        shown = " -> ".join(repr(self.names[j]) for j in [*cycle[:_LISTED], at])
+        return f"the parents of label {self.names[at]!r} form a cycle: {shown}; break it"
 
     def frequency_order(self, matrix: csr_array) -> NDArray[np.int64]:
         """Most frequent label first; equally frequent labels keep their order."""
@@ -200,20 +236,23 @@ class LabelSet:
         return np.argsort(-counts, kind="stable")
 
     def union(self, other: LabelSet) -> LabelSet:
-        """The labels of this set, then those only in the other; ids, descriptions and parents of this set take precedence."""
+        """The labels of this set, then those only in the other; what this set knows of a label takes precedence."""
         names = [*self.names, *(name for name in other.names if name not in self)]
-        return LabelSet(
-            names,
-            ids={**other.ids, **self.ids},
-            descriptions={**other.descriptions, **self.descriptions},
-            parents={**other.parents, **self.parents},
-        )
+        mine, theirs = self._tables(), other._tables()
+        vocabulary = list(dict.fromkeys([*self.vocabulary, *other.vocabulary]))
+        return LabelSet(names, vocabulary=vocabulary, **{key: {**theirs[key], **mine[key]} for key in mine})
+
+    def _tables(self) -> dict[str, dict[str, Any]]:
+        tables = {key: getattr(self, key) for key in (*_TEXTS, "titles", "statements")}
+        return {**tables, "parents": {**self.parents, **self._several}}
 
     # -- files -----------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Names, ids, descriptions and parents as tables, which load faster than one record per label."""
-        tables = {"ids": self.ids, "descriptions": self.descriptions, "parents": self.parents}
+        """Names and tables of what is known of them, which load faster than one record per label."""
+        tables: dict[str, Any] = {key: getattr(self, key) for key in (*_TEXTS, "titles", "statements", "vocabulary")}
+        tables["parents"] = {name: parent for name, parent in self.parents.items() if name not in self._several}
+        tables["several_parents"] = {name: list(own) for name, own in self._several.items()}
         return {"names": list(self.names), **{key: table for key, table in tables.items() if table}}
 
     @classmethod
@@ -222,61 +261,89 @@ class LabelSet:
         if isinstance(state, list):
             return cls.from_records(state)
         check(LABELS, state, {}, "labels")
-        return cls(**state)
+        parents = {**state.get("parents", {}), **state.get("several_parents", {})}
+        return cls(**{key: value for key, value in state.items() if key != "several_parents"} | {"parents": parents})
 
-    def to_records(self) -> list[dict[str, str]]:
-        """One record per label, with the keys that it has."""
-        extra = (("id", self.ids), ("description", self.descriptions), ("parent", self.parents))
-        return [{"name": name, **{key: table[name] for key, table in extra if name in table}} for name in self.names]
+    def to_records(self) -> list[dict[str, Any]]:
+        """One record per label, with the keys that it has; several parents are a list under ``parents``."""
+        extra = [(key, getattr(self, table)) for table, key in _TEXTS.items()]
+        extra += [("titles", self.titles), ("statements", self.statements)]
+        records = [{"name": name, **{key: table[name] for key, table in extra if name in table}} for name in self.names]
+        for name, own in self._several.items():
+            record = records[self._number[name]]
+            del record["parent"]
+            record["parents"] = list(own)
+        return records
 
     @classmethod
-    def from_records(cls, records: Iterable[Mapping[str, Any]], where: str = "labels") -> LabelSet:
-        """Build a set from records with the key ``name`` and optionally ``id``, ``description`` and ``parent``."""
-        return cls._of_lines(enumerate(records, start=1), where)
+    def from_records(
+        cls, records: Iterable[Mapping[str, Any]], where: str = "labels", vocabulary: Sequence[str] = ()
+    ) -> LabelSet:
+        """Build a set from records with the key ``name`` and optionally what ``to_records`` writes."""
+        return cls._of_lines(enumerate(records, start=1), where, vocabulary)
 
     @classmethod
-    def _of_lines(cls, records: Records, where: str) -> LabelSet:
+    def _of_lines(cls, records: Records, where: str, vocabulary: Sequence[str] = ()) -> LabelSet:
         """Build a set from records with their line numbers."""
         found: list[tuple[int, Any]] = list(records)  # one pass per key, for speed: there may be half a million labels
         for line, record in found:
             if isinstance(record, BadLine):
                 raise DataError(f"{where}, line {line}: {record}")
         names = [_record_name(record, line, where) for line, record in found]
-        tables = {
-            key: {name: str(record[key]) for name, (_, record) in zip(names, found, strict=True) if record.get(key)}
-            for key in ("id", "description", "parent")
+        tables: dict[str, dict[str, Any]] = {
+            table: {name: str(record[key]) for name, (_, record) in zip(names, found, strict=True) if record.get(key)}
+            for table, key in _TEXTS.items()
         }
-        return cls(names, ids=tables["id"], descriptions=tables["description"], parents=tables["parent"])
+        for name, (line, record) in zip(names, found, strict=True):
+            if not record.keys().isdisjoint(_NESTED):
+                _take_nested(tables, name, record, f"{where}, line {line}")
+        vocabulary = [*vocabulary, *(text for _, record in found for text in record.get("vocabulary") or ())]
+        return cls(names, vocabulary=vocabulary, **tables)
 
     @classmethod
-    def read(cls, path: str | Path) -> LabelSet:
-        """Read a label file: JSON lines, CSV or TSV with a header that has ``name``, or one plain name per line.
+    def read(cls, path: str | Path, *, language: str | None = None) -> LabelSet:
+        """Read a label file: JSON lines, SKOS, CSV or TSV with a header that has ``name``, or one plain name per line.
 
+        SKOS is Turtle (.ttl), RDF/XML (.rdf, .xml) or N-Triples (.nt); a label's name is its preferred label in ``language``, by
+        default the one that most concepts have. A TSV file without a header, as Annif has it, has URI, name and notation.
         JSON lines with ``uid`` and ``title`` instead are those of the Extreme Classification Repository. Its documents refer to a
         label by line number, from 0, which becomes the id.
         """
         where = str(checked_path(path))
-        suffix = stem_and_suffix(where)[1]
-        with opened(where) as stream:
-            if suffix in (".jsonl", ".json", ".ndjson"):
-                records = _named(json_records(stream, '{"name": "..."}'))
-            elif suffix in (".csv", ".tsv"):
-                records = table_records(stream, "," if suffix == ".csv" else "\t", where)
-            else:
-                records = plain_lines(stream)
-            try:
-                found = cls._of_lines(records, where)
-            except DataError as error:
-                raise error if where in str(error) else DataError(f"{where}: {error}") from None
+        records, vocabulary = read_labels(where, language)
+        try:
+            found = cls._of_lines(records, where, vocabulary)
+            if found.has_tree:
+                found.topological_order()  # refuses a cycle
+        except DataError as error:
+            raise error if where in str(error) else DataError(f"{where}: {error}") from None
         if not len(found):
             raise DataError(f"{where}: no labels; the file is empty")
         return found
 
     def write(self, path: str | Path) -> None:
-        """Write the set as JSON lines."""
-        with writing(path) as file:
-            for record in self.to_records():
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        """Write the set as JSON lines, as SKOS (.ttl, .rdf, .xml, .nt), or as Annif's table (.tsv)."""
+        write_labels(str(checked_path(path)), self.to_records(), self.vocabulary)
+
+
+_NESTED = frozenset({"parents", "titles", "statements", "vocabulary"})
+
+
+def _take_nested(tables: dict[str, dict[str, Any]], name: str, record: Mapping[str, Any], where: str) -> None:
+    """Add what a record has under keys with lists or tables."""
+    for key, kind in (("parents", list), ("titles", Mapping), ("statements", list), ("vocabulary", list)):
+        value = record.get(key)
+        if value is None:
+            continue
+        inner = value.values() if isinstance(value, Mapping) else value
+        if not isinstance(value, kind) or not all(isinstance(text, str) for text in inner):
+            what = "a table of texts by language" if kind is Mapping else "a list of texts"
+            raise DataError(f"{where}: {key!r} is {brief(value)}; it must be {what}")
+        if key == "parents":
+            own = [*([record["parent"]] if record.get("parent") else []), *value]
+            tables["parents"] |= {name: own} if own else {}
+        elif key != "vocabulary":
+            tables.setdefault(key, {})[name] = value
 
 
 def _text_names(names: Any) -> tuple[str, ...]:
@@ -316,23 +383,3 @@ def _record_name(record: Mapping[str, Any], line: int, where: str) -> str:
     if not name or name.isspace():
         raise DataError(f"{where}, line {line}: a label needs a 'name'; found the keys {sorted(map(str, record))}")
     return name
-
-
-def _named(records: Records) -> Records:
-    """Labels with a title instead of a name: titles are made unique, and the number of the label becomes the id."""
-    lines: list[tuple[int, Any]] = list(records)
-    good = [record for _, record in lines if not isinstance(record, BadLine)]
-    if any("name" in record for record in good) or not any({"uid", "title"} <= record.keys() for record in good):
-        yield from lines
-        return
-    titles = [_title(record) for _, record in lines]
-    counts = Counter(titles)
-    for number, ((line, record), title) in enumerate(zip(lines, titles, strict=True)):
-        # a title that is a number must not be confused with the id of another label
-        plain = counts[title] == 1 and not title.isdigit()
-        name = title if title and plain else f"{title} #{number}" if title else str(number)
-        yield line, record if isinstance(record, BadLine) else {"name": name, "id": str(number)}
-
-
-def _title(record: Any) -> str:
-    return "" if isinstance(record, BadLine) else str(record.get("title") or "").strip()

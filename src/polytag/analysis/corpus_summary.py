@@ -114,7 +114,10 @@ def _tree(labels: LabelSet) -> dict[str, int] | None:
     if not labels.has_tree:
         return None
     parent = labels.parent_numbers
-    depth = np.diff(labels.closure.indptr)
+    depth = np.ones(len(labels), dtype=np.int64)
+    for j in labels.topological_order().tolist():
+        above = [labels.number(name) for name in labels.parents_of(labels[j])]
+        depth[j] = 1 + max((depth[number] for number in above), default=0)
     roots = np.unique(parent[parent >= 0])
     return {"depth": int(depth.max()), "roots": int((parent[roots] < 0).sum()), "with_parent": int((parent >= 0).sum())}
 

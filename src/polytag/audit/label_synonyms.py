@@ -100,8 +100,7 @@ def name_similarity(one: str, other: str) -> float:
 
 
 def _related(labels: LabelSet, one: int, other: int) -> bool:
-    parents = labels.parent_numbers
-    return bool(parents[one] == other or parents[other] == one)
+    return labels[one] in labels.parents_of(labels[other]) or labels[other] in labels.parents_of(labels[one])
 
 
 def _members(by_label: csr_array, label: int) -> NDArray[np.int32]:

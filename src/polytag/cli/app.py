@@ -22,6 +22,7 @@ from polytag.cli.evaluate import evaluate
 from polytag.cli.explain import explain
 from polytag.cli.export import export
 from polytag.cli.info import info
+from polytag.cli.labels import labels_app
 from polytag.cli.options import expanded
 from polytag.cli.predict import predict
 from polytag.cli.report import report
@@ -72,6 +73,7 @@ app = typer.Typer(
 )
 for verb in (train, auto, evaluate, predict, explain, compare, diff, audit, curve, tune, info, export, report):
     app.command()(expanded(verb))
+app.add_typer(labels_app, name="labels", help="Edit the labels of a trained model, without training.")
 app.add_typer(data_app, name="data", help="Describe, build, download and generate corpora.")
 
 

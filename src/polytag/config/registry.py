@@ -28,12 +28,16 @@ MODELS = {
     "xttention": "polytag.models.xttention:Xttention",
 }
 
+WRAPPERS = {"relabelled": "polytag.models.base.relabelled:Relabelled"}
+"""Models around a trained model, which are not trained themselves; artefacts name them too."""
+
 
 def class_of(name: str) -> type[Any]:
     """The class of a model, by its name; imported on demand."""
-    if not isinstance(name, str) or name not in MODELS:
+    known = {**MODELS, **WRAPPERS}
+    if not isinstance(name, str) or name not in known:
         raise ConfigError(f"there is no model {brief(name)}; {suggestion(str(name), list(MODELS))}")
-    found = imported(MODELS[name], f"the model {name!r}")
+    found = imported(known[name], f"the model {name!r}")
     assert isinstance(found, type)
     return found
 
@@ -41,7 +45,7 @@ def class_of(name: str) -> type[Any]:
 def registered_name(cls: type[Any]) -> str | None:
     """The name under which a class is registered; None if it is not."""
     path = f"{cls.__module__}:{cls.__qualname__}"
-    return next((name for name, target in MODELS.items() if target == path), None)
+    return next((name for name, target in {**MODELS, **WRAPPERS}.items() if target == path), None)
 
 
 def imported(path: str, who: str) -> Any:

@@ -19,6 +19,7 @@ from polytag.kernels.sparse_rows import places_of, stack_rows
 from polytag.kernels.threads import in_threads
 from polytag.labels import LabelSet
 from polytag.metrics.of_sets import macro_f1, micro_f1, subset_accuracy
+from polytag.relabelling.origins import Origins
 from polytag.scores import Kind, Scores
 from polytag.storage.schema import Anything, Array, Number, Sizes, Switch, Table, Text
 from polytag.storage.state_json import State
@@ -171,6 +172,32 @@ class Decision:
         own = np.broadcast_to(self.thresholds, (known,))
         self.thresholds = np.concatenate([own, np.full(new, value, dtype=np.float32)])
         self.rule, self.promise = "per_label", ""  # nothing is promised about new labels
+
+    def relabelled(self, origins: Origins) -> Decision:
+        """The decision about labels that come from these ones.
+
+        A label keeps the threshold of its source. A merged one has the lowest of its sources, so that it is decided at least
+        wherever one of them was. Nothing is promised about other labels, and what was measured on held-out documents is gone.
+        """
+        thresholds = self.thresholds
+        if len(thresholds) > 1:
+            thresholds = np.minimum.reduceat(thresholds[origins.sources], origins.starts[:-1])
+        rule, count = "threshold" if self.rule == "promise" else self.rule, len(origins)
+        least, most = min(self.min_labels, count), min(self.k, count)
+        return replace(self, rule=rule, thresholds=thresholds, promise="", min_labels=least, k=most, report={})
+
+    def refit(self, scores: Scores, truth: csr_array, labels: LabelSet, touched: NDArray[np.bool_]) -> Decision:
+        """The decision with thresholds of some labels fitted on these documents; others keep theirs."""
+        found = replace(self, report={})
+        if self.rule in ("auto", "promise"):
+            found = found.fit(scores, truth, labels)
+        elif self.rule in ("threshold", "per_label"):
+            own = evidence(scores, truth, self.optimise, self.min_labels).limits(_SHRINKAGE[1])
+            found.thresholds = np.where(touched, own, self.thresholds).astype(np.float32)
+            found.rule, found.report = "per_label", {"rule": f"per_label:{_SHRINKAGE[1]:g}"}
+        value = METRICS[self.optimise](truth, found.decide(scores, labels))
+        found.report = {"rule": found.rule, **found.report, "metric": self.optimise, "fitted": value}
+        return found
 
     def _preferred(self, candidates: list[str], tried: dict[str, tuple[float, float]]) -> str:
         """The best rule; of those within the noise, the one with the highest macro-F1."""

@@ -365,7 +365,8 @@ class Laco(JointModel):
         near = Optional(Table({"frozen": FROZEN, "mean": Number(-1e6, 1e6, whole=False)}))
         threshold = Optional(Number(-1e9, 1e9, whole=False))
         own: dict[str, Schema] = {"seen": Number(1, "labels"), "threshold": threshold, "near": near}
-        return Table({**super().schema().fields, **own}, optional=frozenset({"near"}))
+        base = super().schema()
+        return Table({**base.fields, **own}, optional=base.optional | {"near"})
 
     def restore(self, state: State) -> None:
         """Rebuild the network, including labels that were added after training."""

@@ -22,6 +22,7 @@ from polytag.models.mixture.parallel_training import Training, train_parts
 from polytag.models.mixture.part import PART, EncodedPart, FixedScores, LabelScorer, MemberScores, Part, scores_candidates_only
 from polytag.models.mixture.weights import columns_of, even_weights, fit_weights
 from polytag.models.model import MODELS, HeldOut, Model, State, group, model_class, model_name, param
+from polytag.relabelling.edit import Edit, edited
 from polytag.scores import Scores
 from polytag.storage.schema import Items, Number, Table
 
@@ -273,6 +274,17 @@ class Mixed(Model):
     def start_from(self, other: Self) -> NoReturn:
         """Raise: only the members can continue."""
         raise ConfigError("an ensemble cannot continue an earlier run; continue its parts (train --from) and combine those")
+
+    def renamed(self, labels: LabelSet) -> Self:
+        """With other names for its labels, and for those of its members, which may have another order."""
+        found, names = super().renamed(labels), dict(zip(self.labels, labels, strict=True))
+        found.trained = []
+        for part in self.trained:
+            own = part.model.labels
+            edit = Edit("rename", own.names, tuple(names[name] for name in own))
+            same = own.names == self.labels.names
+            found.trained.append(replace(part, model=part.model.renamed(labels if same else edited(own, edit).labels)))
+        return found
 
     # -- scoring ---------------------------------------------------------------------------------------------------
 

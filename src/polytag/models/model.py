@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -141,6 +142,17 @@ class Model(ABC):
             f"the model {model_name(self)!r} cannot score labels that it was not trained on; train it again with them, or train "
             "'laco' with shared=true"
         )
+
+    @property
+    def core(self) -> Model:
+        """The model that training made; of a model whose labels were edited, the one inside."""
+        return self
+
+    def renamed(self, labels: LabelSet) -> Self:
+        """The same model with other names for its labels, in their order; its scores are the same to the last bit."""
+        found = copy.copy(self)
+        found.labels = labels
+        return found
 
     # -- scoring ---------------------------------------------------------------------------------------------------
 

@@ -28,10 +28,10 @@ def describe_classifier(classifier: Classifier, run: str | Path) -> dict[str, An
     thresholds = np.asarray(classifier.decision.thresholds)
     return {
         "model": classifier.recipe.model,
-        "what": _first_line(type(classifier.model)),
+        "what": _first_line(type(classifier.model.core)),
         **(
             {"parts": {part.pop("name"): part for part in classifier.model.described_parts()}}
-            if classifier.model.composite
+            if classifier.model.core.composite
             else {}
         ),
         "polytag": stored.polytag,
@@ -48,7 +48,8 @@ def describe_classifier(classifier: Classifier, run: str | Path) -> dict[str, An
         "min_labels": classifier.decision.min_labels,
         "closed": classifier.decision.closed,
         "held_out": classifier.decision.report,
-        "options": classifier.model.options(),
+        **({"edits": [str(edit) for edit in classifier.edits]} if classifier.edits else {}),
+        "options": classifier.model.core.options(),
     }
 
 

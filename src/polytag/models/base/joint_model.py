@@ -6,7 +6,8 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -14,11 +15,16 @@ from numpy.typing import NDArray
 from torch import nn
 
 from polytag.config.groups.encoder_settings import LONG, EncoderSettings
+from polytag.labels import LabelSet
 from polytag.models.base.neural_model import NeuralModel
-from polytag.models.model import group, param
+from polytag.models.model import State, group, param
 from polytag.nn.encoding.encoders import Encoder
 from polytag.nn.labels.label_input import LabelPart, even, label_blocks
 from polytag.nn.training.batch import Layout
+from polytag.storage.schema import Named, Table, Text
+
+if TYPE_CHECKING:
+    from polytag.corpus import Corpus
 
 log = logging.getLogger(__name__)
 LABEL_TEXTS = ("name", "description", "new")
@@ -49,6 +55,21 @@ class JointModel(NeuralModel):
         choices=PLACES,
     )
     block: int = param(0, "maximum number of label tokens in one input; 0 = as many as fit", minimum=0)
+
+    label_texts: dict[str, str] = field(init=False, repr=False, default_factory=dict)
+    """The texts of labels that were renamed after training, as the network was trained with them."""
+
+    def _begin(self, texts: Sequence[str], train: Corpus) -> None:
+        self.label_texts = {}
+        super()._begin(texts, train)
+
+    def renamed(self, labels: LabelSet) -> Self:
+        """With other names; the network still gets the texts that it was trained with."""
+        found = super().renamed(labels)
+        found.label_texts = {}
+        texts = zip(labels, self._label_texts(self.labels.names), found._label_texts(labels.names), strict=True)
+        found.label_texts = {name: trained for name, trained, text in texts if trained != text}
+        return found
 
     def _label_part(self, encoder: Encoder, first: int, last: int) -> LabelPart:
         """The input of the labels first..last; blocks of added labels are no wider than those of the training labels."""
@@ -81,7 +102,7 @@ class JointModel(NeuralModel):
 
     def _label_texts(self, names: Sequence[str]) -> list[str]:
         """The texts of labels: their names, or their descriptions if they have one."""
-        known = self.labels.descriptions if self.label_text == "description" else {}
+        known = {**(self.labels.descriptions if self.label_text == "description" else {}), **self.label_texts}
         return [known.get(name, name) for name in names]
 
     def _label_tokens(self, names: Sequence[str]) -> list[NDArray[np.int64]]:
@@ -113,3 +134,18 @@ class JointModel(NeuralModel):
         parts = [part for part in self.network.modules() if isinstance(part, LabelPart)] if self.network is not None else []
         places = sum(part.ids.shape[0] * (self.encoding.max_length + part.ids.shape[1]) for part in parts)
         return max(1, min(super()._rows_at_once(), _PLACES // max(1, places)))
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """The state of every network, and the texts of renamed labels."""
+        return {**super().state(), **({"label_texts": self.label_texts} if self.label_texts else {})}
+
+    def schema(self) -> Table:
+        """What every network has, and the texts of renamed labels, if there are any."""
+        return Table({**super().schema().fields, "label_texts": Named(Text())}, optional=frozenset({"label_texts"}))
+
+    def restore(self, state: State) -> None:
+        """Rebuild the network with the texts that it was trained with."""
+        self.label_texts = dict(state.get("label_texts", {}))
+        super().restore(state)

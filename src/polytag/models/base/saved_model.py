@@ -13,6 +13,7 @@ from polytag.decision.decision import DECISION
 from polytag.errors import ArtefactError, ConfigError, DataError
 from polytag.labels import LabelSet
 from polytag.models.model import Model, model_class
+from polytag.relabelling.edit import EDITS
 from polytag.storage.artefact import artefact_folder, read_artefact
 from polytag.storage.schema import Anything, Array, Number, Optional, Schema, Switch, Table, Text, check
 from polytag.storage.state_json import State
@@ -37,8 +38,9 @@ SAVED = Table(
         "decision": Anything(),
         "abstention": Optional(Anything()),
         "training": Anything(),
+        "edits": EDITS,
     },
-    optional=frozenset({"abstention"}),
+    optional=frozenset({"abstention", "edits"}),
 )
 """What a classifier looks like when it is saved; the state of its model has the schema of the model."""
 _SIZED: dict[str, Schema] = {

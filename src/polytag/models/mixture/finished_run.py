@@ -118,4 +118,4 @@ def _learned_from(name: str, taken: FinishedRun, train: Corpus, valid: Corpus) -
 
 def learned_from_valid(model: Model) -> bool:
     """Whether a model is also trained on its validation documents."""
-    return model.learns_from_valid or bool(model.options().get("refit", False))
+    return model.core.learns_from_valid or bool(model.core.options().get("refit", False))

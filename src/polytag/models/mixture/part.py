@@ -19,7 +19,7 @@ from polytag.labels import LabelSet
 from polytag.models.mixture.weights import aligned, candidates_of, columns_of, mix, on_valid, with_entries
 from polytag.models.model import Encoded, HeldOut, Model, State, model_class, model_name
 from polytag.scores import Scores
-from polytag.storage.schema import Anything, Items, Named, Optional, Table, Text
+from polytag.storage.schema import Anything, Optional, Table, Text
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -31,7 +31,7 @@ PART = Table(
         "name": Text(),
         "model": Text(),
         "options": Anything(),
-        "labels": Optional(Items(Named(Text()))),
+        "labels": Optional(Anything(object)),
         "state": Anything(),
         "calibration": Optional(PLATT),
     }
@@ -75,7 +75,7 @@ class Part:
             "name": self.name,
             "model": model_name(self.model),
             "options": self.model.options(),
-            "labels": None if self.model.labels == labels else self.model.labels.to_records(),
+            "labels": None if self.model.labels == labels else self.model.labels.state(),
             "state": self.model.state(),
             "calibration": None if self.calibration is None else self.calibration.state(),
         }
@@ -84,7 +84,7 @@ class Part:
     def from_state(cls, state: State, labels: LabelSet) -> Part:
         """Restore what ``state`` returned."""
         kind = model_class(state["model"])
-        own = labels if state["labels"] is None else LabelSet.from_records(state["labels"])
+        own = labels if state["labels"] is None else LabelSet.from_state(state["labels"])
         model = kind.from_state(kind.saved_options(state["options"]), own, state["state"])
         calibration = None if state["calibration"] is None else Platt.from_state(state["calibration"])
         return cls(str(state["name"]), model, columns_of(own, labels, state["name"]), calibration)
@@ -183,10 +183,15 @@ def train_part(part: Part, train: Corpus, valid: Corpus | None, run: Run) -> Sta
 
 def out_of_fold(part: Part, train: Corpus, valid: Corpus, run: Run, place: str) -> State:
     """Out-of-fold scores of the validation documents, by a new model with the member's settings."""
-    again = part.model.build(part.model.options())
+    again = part.model.core.build(part.model.core.options())
     with run.part(place) as inner:
         held = again.fit(train, valid, inner)
+    if part.model.core is not part.model:  # its labels were edited: its scores have their calibration inside
+        part = Part(part.name, again)
     if held is not None:
         part.calibrate(held)
-    scores = None if held is None else on_valid(again, held, len(train), valid.truth).state()
-    return {"held": scores, "calibration": None if part.calibration is None else part.calibration.state()}
+    scores = None if held is None else on_valid(again, held, len(train), valid.truth)
+    if part.model is again and scores is not None:
+        return {"held": part.probabilities(scores, train.labels.names).state(), "calibration": None}
+    calibration = None if part.calibration is None else part.calibration.state()
+    return {"held": None if scores is None else scores.state(), "calibration": calibration}

@@ -1,0 +1,1 @@
+"""Edits of the labels of a trained classifier."""

@@ -1,0 +1,115 @@
+"""Edits of the labels of a trained classifier, without training: model, calibration, decision and counts follow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polytag.config.recipe import Recipe
+from polytag.corpus import Corpus
+from polytag.decision.abstention import Abstention
+from polytag.decision.calibration import Platt
+from polytag.decision.decision import Decision
+from polytag.errors import DataError, brief
+from polytag.labels import LabelSet
+from polytag.models.base.relabelled import Relabelled
+from polytag.models.model import Model
+from polytag.relabelling.edit import Edit, edited
+from polytag.relabelling.origins import Origins
+
+log = logging.getLogger(__name__)
+_FULL = 50_000_000  # documents x labels up to which thresholds are fitted on the scores of all labels
+_BEST = 1_000  # labels per document otherwise
+
+
+class Editable(Protocol):
+    """What an edit changes: the attributes of a trained classifier."""
+
+    model: Model
+    labels: LabelSet
+    calibration: Platt | None
+    decision: Decision
+    abstention: Abstention | None
+    training: dict[str, Any]
+    edits: list[Edit]
+    recipe: Recipe
+
+
+def apply_edits(classifier: Editable, edits: Sequence[Edit], fit: Corpus | None = None) -> None:
+    """Edit a classifier, one edit after the other; after an error it is as before.
+
+    A renamed label keeps everything. After other edits labels keep their thresholds, promises and sureness do not hold any more.
+    With a corpus, thresholds of merged and split labels, promises and sureness are fitted on its documents.
+    """
+    if not isinstance(fit, Corpus | None):
+        raise DataError(f"the documents to fit on are {brief(fit)}; pass a Corpus")
+    model, labels, calibration, decision = classifier.model, classifier.labels, classifier.calibration, classifier.decision
+    abstention, counts = classifier.abstention, np.asarray(classifier.training["label_counts"])
+    done: list[Edit] = []
+    for edit in edits:
+        found = edited(labels, edit)
+        if edit.kind == "rename":
+            model = model.renamed(found.labels)
+        else:
+            origins = Origins.of(found.sources, len(labels))
+            model, calibration = Relabelled.of(model, calibration, found.labels, origins), None
+            decision, abstention = decision.relabelled(origins), None
+            counts = np.minimum(origins.matrix @ counts, int(classifier.training["documents"])).astype(np.int64)
+        labels = found.labels
+        done.append(found.edit)
+    if fit is not None:
+        decision, abstention = _fitted(
+            model, calibration, decision, classifier, _judged(fit, classifier.labels, labels, done), done
+        )
+    elif classifier.decision.promise and not decision.promise:
+        log.warning(
+            "%s is no longer promised, as the labels are others now; give documents to fit it again", classifier.decision.promise
+        )
+    classifier.model, classifier.labels, classifier.calibration = model, labels, calibration
+    classifier.decision, classifier.abstention = decision, abstention
+    classifier.training = {**classifier.training, "label_counts": counts}
+    classifier.edits = [*classifier.edits, *done]
+
+
+def _fitted(
+    model: Model, calibration: Platt | None, decision: Decision, classifier: Editable, corpus: Corpus, edits: Sequence[Edit]
+) -> tuple[Decision, Abstention]:
+    """Decision and abstention, fitted on documents with the new labels."""
+    k = None if len(corpus) * len(model.labels) <= _FULL else min(_BEST, len(model.labels))
+    scores = model.score(corpus.texts, k)
+    scores = scores if calibration is None else calibration.apply(scores)
+    touched = _touched(model.labels, edits)
+    if classifier.recipe.promise:
+        decision = replace(decision, promise=classifier.recipe.promise)
+    found = decision.refit(scores, corpus.truth, model.labels, touched)
+    return found, Abstention.fit(scores, corpus.truth, found.held_out_sets(scores, corpus.truth, model.labels))
+
+
+def _touched(labels: LabelSet, edits: Sequence[Edit]) -> NDArray[np.bool_]:
+    """Whether a label is one of those that were made."""
+    made = {name for edit in edits if edit.kind in ("merge", "split") for name in edit.new}
+    return np.array([name in made for name in labels], dtype=np.bool_)
+
+
+def _judged(corpus: Corpus, before: LabelSet, labels: LabelSet, edits: Sequence[Edit]) -> Corpus:
+    """The documents with the new labels; those that have a label that was split are left out, as nobody judged its parts."""
+    become: dict[str, tuple[str, ...] | None] = {name: (name,) for name in (*before, *labels)}
+    for edit in edits:
+        gone = set(edit.old) - set(edit.new)
+        for name, now in become.items():
+            if now is not None and now and now[0] in gone:
+                become[name] = {"merge": edit.new, "drop": ()}.get(edit.kind)
+    texts, lists = [], []
+    for text, own in zip(corpus.texts, corpus.label_lists(), strict=True):
+        found = [become.get(name, ()) for name in own]
+        if None not in found:
+            texts.append(text)
+            lists.append([name for names in found if names for name in names])
+    if not any(lists):
+        raise DataError("none of the documents to fit on has one of the labels; give documents with the new labels")
+    return Corpus.of(texts, lists, label_set=labels)

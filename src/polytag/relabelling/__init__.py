@@ -1,0 +1,1 @@
+"""Edits of label sets, and what they do to scores."""

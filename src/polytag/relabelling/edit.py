@@ -1,0 +1,197 @@
+"""An edit of a label set: labels are renamed, merged, dropped or split; the tree follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from polytag.errors import DataError, brief
+from polytag.formats.label_uris import uri_of
+from polytag.labels import LabelSet
+from polytag.storage.schema import Items, Table, Text
+
+KINDS = ("rename", "merge", "drop", "split", "add")
+EDITS = Items(Table({"edit": Text(KINDS), "old": Items(Text()), "new": Items(Text())}))
+"""What the history of a classifier's labels looks like when it is saved."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """``old`` labels become ``new`` ones: renamed one by one, merged into one, dropped, or one split into several."""
+
+    kind: str
+    old: tuple[str, ...]
+    new: tuple[str, ...] = ()
+
+    @classmethod
+    def renames(cls, names: Any) -> list[Self]:
+        """From ``{old: new}``; all at once, so that two labels can swap their names."""
+        table = _table(names, "rename", "{'old': 'new'}")
+        return [cls("rename", tuple(table), tuple(_text(new) for new in table.values()))]
+
+    @classmethod
+    def merges(cls, groups: Any) -> list[Self]:
+        """From ``{new: [old, old]}``."""
+        table = _table(groups, "merge", "{'new': ['one', 'other']}")
+        return [cls("merge", _texts(old), (new,)) for new, old in table.items()]
+
+    @classmethod
+    def drops(cls, names: Any) -> list[Self]:
+        """From a list of names."""
+        return [cls("drop", _texts([names] if isinstance(names, str) else names))]
+
+    @classmethod
+    def splits(cls, labels: Any) -> list[Self]:
+        """From ``{old: [new, new]}``."""
+        table = _table(labels, "split", "{'old': ['one', 'other']}")
+        return [cls("split", (old,), _texts(new)) for old, new in table.items()]
+
+    def __str__(self) -> str:
+        """The edit in one line, as in ``merge 'a', 'b' = 'c'``; a few of many names."""
+        sides = [
+            f"{', '.join(map(repr, names[:3]))}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+            for names in (self.old, self.new)
+        ]
+        return f"{self.kind} {' = '.join(side for side in sides if side)}"
+
+    def record(self) -> dict[str, Any]:
+        """The entry of the history."""
+        return {"edit": self.kind, "old": list(self.old), "new": list(self.new)}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """Restore what ``record`` returned."""
+        return cls(record["edit"], tuple(record["old"]), tuple(record["new"]))
+
+
+class Edited(NamedTuple):
+    """A label set after an edit, the numbers of the old labels that each label comes from, and the edit with names only."""
+
+    labels: LabelSet
+    sources: list[tuple[int, ...]]
+    edit: Edit
+
+
+def edited(labels: LabelSet, edit: Edit) -> Edited:
+    """Edit a label set; children of a label that goes away become children of what takes its place, or of its parents."""
+    old = [labels.number(name) for name in edit.old]
+    edit = Edit(edit.kind, tuple(labels[number] for number in old), tuple(map(_checked_name, edit.new)))
+    _check(labels, edit)
+    rows: list[tuple[dict[str, Any], tuple[int, ...]]] = []
+    records = labels.to_records()
+    new = _new_records(edit, [records[number] for number in old])
+    moved = _moved(labels, edit)
+    gone, first = set(old), min(old)
+    for number, record in enumerate(records):
+        if edit.kind == "rename" and number in gone:
+            rows.append((new[old.index(number)], (number,)))
+        elif edit.kind in ("merge", "split") and number == first:
+            rows += [(one, tuple(sorted(old))) for one in new]
+        elif number not in gone:
+            rows.append((record, (number,)))
+    lost = {uri_of(records[number]) for number in old} - {uri_of(record) for record, _ in rows}
+    found = LabelSet.from_records(
+        [_settled(record, moved, lost) for record, _ in rows],
+        vocabulary=[line for line in labels.vocabulary if not any(f"<{uri}>" in line for uri in lost)],
+    )
+    if found.has_tree:
+        found.topological_order()  # refuses a cycle
+    return Edited(found, [sources for _, sources in rows], edit)
+
+
+def _check(labels: LabelSet, edit: Edit) -> None:
+    """Raise unless the edit is possible."""
+    what = ", ".join(map(repr, edit.old[:3]))
+    if not edit.old:
+        raise DataError(f"there is no label to {edit.kind}; name at least one")
+    for names in (edit.old, edit.new):
+        if twice := next((name for name in names if names.count(name) > 1), None) if len(names) < 1000 else None:
+            raise DataError(f"the label {twice!r} is named twice in one {edit.kind}; name it once")
+    if edit.kind == "merge" and len(edit.old) < 2:
+        raise DataError(f"a merge needs at least two labels, not {what} alone; to change a name, rename it")
+    if edit.kind == "split" and len(edit.new) < 2:
+        raise DataError(f"a split of {what} needs at least two new labels; to change a name, rename it")
+    if edit.kind == "drop" and len(edit.old) >= len(labels):
+        raise DataError("no label would be left; keep at least one")
+    going = set(edit.old)
+    if taken := next((name for name in edit.new if name in labels and name not in going), None):
+        hint = "merge it too" if edit.kind == "merge" else "choose another name, or merge the two"
+        raise DataError(f"the label {taken!r} exists already; {hint}")
+
+
+def _new_records(edit: Edit, old: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records of the new labels; one that keeps the name of an old label keeps all that is known of it."""
+    if edit.kind == "rename":
+        return [_renamed(record, name) for record, name in zip(old, edit.new, strict=True)]
+    known = {record["name"]: record for record in old}
+    parents = list(dict.fromkeys(parent for record in old for parent in _parents(record)))
+    return [{**known.get(name, {"name": name}), "parent": "", "parents": parents} for name in edit.new]
+
+
+def _renamed(record: Mapping[str, Any], name: str) -> dict[str, Any]:
+    titles = record.get("titles")
+    own = {} if not titles else {"titles": {**titles, next(iter(titles)): name}}  # the first is in the language of the name
+    return {**record, "name": name, **own}
+
+
+def _moved(labels: LabelSet, edit: Edit) -> dict[str, tuple[str, ...]]:
+    """What takes the place of each old label as a parent: the new labels, or the nearest ancestors that are left."""
+    if edit.kind == "rename":
+        return {old: (new,) for old, new in zip(edit.old, edit.new, strict=True)}
+    if edit.kind != "drop":
+        return dict.fromkeys(edit.old, edit.new)
+    gone = set(edit.old)
+    found: dict[str, tuple[str, ...]] = {}
+    for name in edit.old:
+        above, seen = dict[str, None](), {name}
+        waiting = list(labels.parents_of(name))
+        while waiting:
+            parent = waiting.pop(0)
+            if parent not in gone:
+                above[parent] = None
+            elif parent not in seen:
+                seen.add(parent)
+                waiting += labels.parents_of(parent)
+        found[name] = tuple(above)
+    return found
+
+
+def _settled(record: dict[str, Any], moved: Mapping[str, tuple[str, ...]], lost: set[str]) -> dict[str, Any]:
+    """A record with parents that exist, and without statements that point to labels that do not."""
+    parents, statements = _parents(record), record.get("statements", [])
+    if statements and lost:
+        record = {**record, "statements": [text for text in statements if not text.endswith(tuple(f"<{uri}>" for uri in lost))]}
+    if moved.keys().isdisjoint(parents):
+        return record
+    found = dict.fromkeys(target for parent in parents for target in moved.get(parent, (parent,)))
+    found.pop(record["name"], None)
+    return {**record, "parent": "", "parents": list(found)}
+
+
+def _parents(record: Mapping[str, Any]) -> list[str]:
+    return [record["parent"]] if record.get("parent") else list(record.get("parents") or ())
+
+
+def _table(given: Any, verb: str, example: str) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise DataError(f"the labels to {verb} are {brief(given)}; pass a dict such as {example}")
+    return {_text(name): value for name, value in given.items()}
+
+
+def _texts(given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise DataError(f"the labels are {brief(given)}; pass a list of names")
+    return tuple(map(_text, given))
+
+
+def _text(name: Any) -> str:
+    if not isinstance(name, str):
+        raise DataError(f"a label is {brief(name)}, of type {type(name).__name__}; label names are text")
+    return name
+
+
+def _checked_name(name: str) -> str:
+    if not name or name.isspace():
+        raise DataError(f"a new label is {brief(name)}; a label needs a name")
+    return name
