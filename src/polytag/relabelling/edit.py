@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -82,15 +83,15 @@ def edited(labels: LabelSet, edit: Edit) -> Edited:
     records = labels.to_records()
     new = _new_records(edit, [records[number] for number in old])
     moved = _moved(labels, edit)
-    gone, first = set(old), min(old)
+    gone, first = {number: at for at, number in enumerate(old)}, min(old)
     for number, record in enumerate(records):
         if edit.kind == "rename" and number in gone:
-            rows.append((new[old.index(number)], (number,)))
+            rows.append((new[gone[number]], (number,)))
         elif edit.kind in ("merge", "split") and number == first:
             rows += [(one, tuple(sorted(old))) for one in new]
         elif number not in gone:
             rows.append((record, (number,)))
-    lost = {uri_of(records[number]) for number in old} - {uri_of(record) for record, _ in rows}
+    lost = {uri_of(records[number]) for number in old if edit.kind != "rename"} - {uri_of(record) for record, _ in rows}
     found = LabelSet.from_records(
         [_settled(record, moved, lost) for record, _ in rows],
         vocabulary=[line for line in labels.vocabulary if not any(f"<{uri}>" in line for uri in lost)],
@@ -106,7 +107,8 @@ def _check(labels: LabelSet, edit: Edit) -> None:
     if not edit.old:
         raise DataError(f"there is no label to {edit.kind}; name at least one")
     for names in (edit.old, edit.new):
-        if twice := next((name for name in names if names.count(name) > 1), None) if len(names) < 1000 else None:
+        if len(set(names)) < len(names):
+            twice = Counter(names).most_common(1)[0][0]
             raise DataError(f"the label {twice!r} is named twice in one {edit.kind}; name it once")
     if edit.kind == "merge" and len(edit.old) < 2:
         raise DataError(f"a merge needs at least two labels, not {what} alone; to change a name, rename it")
