@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.errors import ConfigError, DataError, brief
+from polytag.formats.column_choice import LOOKED_AT, announce
 from polytag.formats.document import BadLine, Columns, Document, ReadOptions
 from polytag.formats.document_files import Reader, write_documents
 from polytag.formats.inputs import checked_labels, checked_texts
@@ -119,6 +120,7 @@ class Corpus:
         if count > 1:
             raise DataError(f"the frame has {count} columns {brief(name)}; rename all but one")
         columns.resolve([name for name in names if isinstance(name, str)])
+        announce(columns, _first_rows(frame, names), "text='%s'")
         values = [_class_names(frame, name) if name == columns.label else frame[name] for name in columns.used]
         records = (dict(zip(columns.used, row, strict=True)) for row in zip(*values, strict=True))
         documents = []
@@ -290,6 +292,13 @@ def _texts_of(values: Any, what: str) -> list[str]:
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise DataError(f"the {what} are {brief(values)}; pass a list with one for every text")
     return ["" if value is None else str(value) for value in values]
+
+
+def _first_rows(frame: Any, names: Iterable[Any]) -> list[dict[str, Any]]:
+    """Some rows of a frame; columns whose names are no text are left out."""
+    named = [name for name in names if isinstance(name, str)]
+    cells = [list(itertools.islice(frame[name], LOOKED_AT)) for name in named]
+    return [dict(zip(named, row, strict=True)) for row in zip(*cells, strict=True)]
 
 
 def _class_names(frame: Any, column: str) -> Any:

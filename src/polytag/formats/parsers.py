@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, cast
 
 from polytag.errors import DataError, brief, file_error
+from polytag.formats.column_choice import LOOKED_AT, announce
 from polytag.formats.document import FEATURE, BadLine, Columns, Document
 from polytag.formats.streams import open_bytes
 
@@ -81,10 +82,11 @@ def documents_of(records: Records, columns: Columns) -> Parsed:
     """Convert records to documents; columns and label separator are detected in the first records."""
     sample = list(itertools.islice(records, SAMPLE))
     good = [record for _, record in sample if not isinstance(record, BadLine)]
-    if good:
+    if good and not columns.text:
         columns.resolve(list(dict.fromkeys(name for record in good for name in record)))
-        if columns.label is not None:
-            columns.cells.detect(record.get(columns.label) for record in good)
+        announce(columns, good)
+    if columns.label is not None:
+        columns.cells.detect(record.get(columns.label) for record in good)
     for line, record in itertools.chain(sample, records):
         if isinstance(record, BadLine):
             yield line, record
@@ -204,6 +206,7 @@ def parquet_records(stream: io.BufferedReader, columns: Columns) -> Records:
         file = pyarrow.parquet.ParquetFile(source)
         _refuse_twice(file.schema_arrow.names, columns.where)
         columns.resolve(file.schema_arrow.names)
+        announce(columns, _first_rows(file))
         number = 0
         for batch in file.iter_batches(batch_size=1024, columns=columns.used):
             for record in batch.to_pylist():
@@ -212,6 +215,13 @@ def parquet_records(stream: io.BufferedReader, columns: Columns) -> Records:
     except (pyarrow.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{columns.where}: not a readable Parquet file ({reason})") from None
+
+
+def _first_rows(file: Any) -> list[dict[str, Any]]:
+    """Some rows of a Parquet file, with its columns of text alone."""
+    text = [field.name for field in file.schema_arrow if str(field.type) in ("string", "large_string")]
+    rows: list[dict[str, Any]] = next((batch.to_pylist() for batch in file.iter_batches(LOOKED_AT, columns=text)), [])
+    return rows
 
 
 # -- formats with one document per line --------------------------------------------------------------------------------
