@@ -28,6 +28,11 @@ MODELS: dict[str, dict[str, Any]] = {
     "lsan": {**encoder_sizes("bilstm", 16, 8), "attention_size": 8, "dense": 8},
 }
 
+JOINT: dict[str, dict[str, Any]] = {  # whose labels have an order, or are encoded by their texts
+    "sgm": {**encoder_sizes("bilstm", 16, 8), "label_embedding": 8, "decoder_size": 16, "attention_size": 8},
+    "laco": {**encoder_sizes("words", 16, 8), "shared": True, "shared_size": 8},
+}
+
 
 def without(name: str, n: int, seed: int) -> Corpus:
     """Toy documents from before there was a label, though some are about it; all have another one."""
@@ -38,13 +43,34 @@ def without(name: str, n: int, seed: int) -> Corpus:
 
 
 def trained(model: str, train: Corpus, **options: Any) -> Classifier:
-    settings = {"epochs": 2, "encoder_rate": 1e-2, "head_rate": 1e-2, **SIZES, **MODELS[model], **options}
+    settings = {"epochs": 2, "encoder_rate": 1e-2, "head_rate": 1e-2, **SIZES, **(MODELS | JOINT)[model], **options}
     return Classifier(model, settings).fit(train)
 
 
 def again(model: str, earlier: Classifier, train: Corpus, **options: Any) -> Classifier:
-    settings = {"encoder_rate": 1e-2, "head_rate": 1e-2, **SIZES, **MODELS[model], **options}
+    settings = {"encoder_rate": 1e-2, "head_rate": 1e-2, **SIZES, **(MODELS | JOINT)[model], **options}
     return Classifier(model, settings).continue_from(earlier).fit(train)
+
+
+@pytest.mark.parametrize("model", MODELS | JOINT)
+def test_edited_labels_start_with_the_rows_of_their_sources(model: str) -> None:
+    """As many labels as before, but others: only the number of rows could not tell which tensors have one per label."""
+    earlier = trained(model, toy_corpus(60, 1))
+    first, second, third, *others = earlier.labels
+    edited = trained(model, toy_corpus(60, 1)).merge({"both": [first, second]}).split({third: ["one", third]})
+    new = Corpus.of(["river water", "tree leaf"] * 6, [["both"], ["one"]] * 6)
+    later = again(model, edited, new, **STILL)
+    assert later.labels.names == ("both", "one", third, *others)
+    before, after = earlier.model.state()["weights"], later.model.state()["weights"]
+    grown = [name for name, array in trained(model, without("animals", 60, 1)).model.state()["weights"].items()
+             if array.shape != before[name].shape and len(before[name]) == len(earlier.labels)]  # fmt: skip
+    assert grown and {name: array.shape for name, array in before.items()} == {name: array.shape for name, array in after.items()}
+    for name, array in before.items():
+        if name in grown:
+            np.testing.assert_allclose(after[name][0], (array[0] + array[1]) / 2, rtol=1e-5, atol=1e-7)
+            assert np.array_equal(after[name][1], array[2]) and np.array_equal(after[name][2:], array[2:])
+        else:
+            assert np.array_equal(after[name], array), name
 
 
 @pytest.mark.parametrize("model", MODELS)

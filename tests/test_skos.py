@@ -11,6 +11,7 @@ import pytest
 from conftest import FAST, Command
 from polytag.classifier import Classifier
 from polytag.corpus import Corpus
+from polytag.datasets import load_sample
 from polytag.errors import DataError
 from polytag.labels import LabelSet
 
@@ -112,6 +113,13 @@ def test_labels_without_a_uri_get_one_and_lose_it_again(tmp_path: Path) -> None:
     labels.write(tmp_path / "labels.ttl")
     assert LabelSet.read(tmp_path / "labels.ttl").to_records() == sorted(labels.to_records(), key=lambda r: r["name"] != "ä")
     assert "urn:polytag:label:role%3A%3Aa%20b" in (tmp_path / "labels.ttl").read_text()
+
+
+def test_debtags_go_to_skos_and_back(tmp_path: Path) -> None:
+    labels = load_sample()[0].labels
+    labels.write(tmp_path / "debtags.rdf")
+    again = LabelSet.read(tmp_path / "debtags.rdf")
+    assert sorted(map(repr, again.to_records())) == sorted(map(repr, labels.to_records())) and again.has_tree
 
 
 def test_the_table_of_annif(tmp_path: Path) -> None:

@@ -99,11 +99,7 @@ class Classifier:
         if type(self.model) is not type(earlier.model.core):
             mine, other = self.recipe.model, earlier.recipe.model
             raise ConfigError(f"the earlier model is {other!r}, and {mine!r} cannot continue from it; train {other!r}")
-        if earlier.model.core is not earlier.model:
-            raise ConfigError(
-                "training cannot continue after merges, drops or splits; continue the run before them, or train anew"
-            )
-        self.model.start_from(earlier.model)
+        self.model.start_from(earlier.model.starting_point())
         self._earlier = earlier
         return self
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ from polytag.nn.labels.label_input import Joint, LabelPart
 from polytag.nn.labels.label_similarity import Nearness
 from polytag.nn.training.batch import Batch
 from polytag.nn.training.warm_start import take_over
+from polytag.relabelling.origins import Origins
 from polytag.storage.schema import Number, Optional, Schema, Table
 
 if TYPE_CHECKING:
@@ -302,6 +303,19 @@ class Laco(JointModel):
         assert self.network is not None and earlier.network is not None and isinstance(earlier, Laco)
         trained = LabelSet(earlier.labels.names[: earlier.seen])  # labels that were added after training have no rows
         take_over(self.network, earlier.network.state_dict(), self.labels, trained)
+
+    def transferred(self, labels: LabelSet, origins: Origins) -> Self:
+        """A copy to start from; labels that were added after training have no rows to start with."""
+        if self.seen < len(self.labels):
+            raise ConfigError(
+                "labels were added to this 'laco' after training, and others edited; train it again with all of them"
+            )
+        seen, self.seen = self.seen, 0
+        found = super().transferred(labels, origins)
+        self.seen, found.seen = seen, len(labels)
+        assert isinstance(self.network, LacoNetwork) and isinstance(found.network, LacoNetwork)
+        found.network.near = self.network.near
+        return found
 
     def attention(self, text: str) -> Attention | None:
         """The map of words and labels: tanh of their filtered compatibility (eq. 1 and 2), before the maximum over labels."""

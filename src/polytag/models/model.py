@@ -21,6 +21,7 @@ from polytag.errors import ConfigError, NotFittedError
 from polytag.formats.inputs import checked_count
 from polytag.labels import LabelSet, indicator
 from polytag.models.base.attribution import Attention, Attribution, leave_words_out, margins_in
+from polytag.relabelling.origins import Origins
 from polytag.scores import Scores
 from polytag.storage.schema import Anything, Schema, check
 from polytag.storage.state_json import State
@@ -134,6 +135,17 @@ class Model(ABC):
         """Initialise ``fit`` from a trained model of the same class; the labels of ``fit`` must start with its labels."""
         raise ConfigError(
             f"the model {model_name(self)!r} cannot continue an earlier run; train it again on all documents, old and new"
+        )
+
+    def starting_point(self) -> Model:
+        """The model for ``start_from``: this one, or one with the edited labels."""
+        return self
+
+    def transferred(self, labels: LabelSet, origins: Origins) -> Self:
+        """A copy to start from, whose labels come from the labels of this model; it is not meant to score."""
+        raise ConfigError(
+            f"the model {model_name(self)!r} cannot continue after merges, drops or splits; continue the run before them, or "
+            "train it again"
         )
 
     def extend(self, labels: LabelSet) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 from abc import abstractmethod
@@ -21,6 +22,7 @@ from polytag.config.groups.text_settings import TextSettings
 from polytag.config.groups.training_settings import ComputeSettings, TrainingSettings
 from polytag.decision.decision import reached
 from polytag.errors import ConfigError, NotFittedError
+from polytag.labels import LabelSet
 from polytag.linear.class_weights import capped_imbalance_weights
 from polytag.models.model import HeldOut, Model, State, group
 from polytag.nn.decoding.label_sequences import as_sets
@@ -40,7 +42,8 @@ from polytag.nn.training.loop import Examples, Goal, seeded, steps_in
 from polytag.nn.training.loop import train as train_steps
 from polytag.nn.training.optimiser import Setup
 from polytag.nn.training.processes import Processes
-from polytag.nn.training.warm_start import take_over
+from polytag.nn.training.warm_start import rearrange, take_over
+from polytag.relabelling.origins import Origins
 from polytag.scores import Scores
 from polytag.storage.schema import Table
 from polytag.text.preprocess import prepare
@@ -219,6 +222,20 @@ class NeuralModel(Model):
             if here[name] != there[name]:
                 raise ConfigError(f"{name!r} is {here[name]!r}, but {there[name]!r} in the earlier run; leave it as it was")
         self.start = other
+
+    def transferred(self, labels: LabelSet, origins: Origins) -> Self:
+        """A copy whose labels have the rows of the labels that they come from, or the mean of several."""
+        self.require_fitted()
+        assert self.network is not None
+        found, wider = copy.copy(self), copy.copy(self)
+        found.labels, wider.labels = labels, LabelSet([*self.labels, f"{''.join(self.labels)} more"])
+        with torch.device("meta"):
+            shapes = wider._network(len(wider.labels)).state_dict()
+        with seeded(self.seed):
+            found.network = found._network(len(labels))
+        rearrange(found.network, self.network.state_dict(), shapes, origins)
+        found.exported = None
+        return found
 
     def _described(self, texts: Sequence[str]) -> tuple[WordTokens | SubwordTokens, dict[str, Any]]:
         """The tokeniser and the encoder's description; those of the earlier model, if training continues one."""

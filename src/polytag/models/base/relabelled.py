@@ -103,6 +103,10 @@ class Relabelled(Model):
         """Raise: edits make it, not training."""
         raise ConfigError("'relabelled' is a model whose labels were edited and cannot be trained; train the model inside")
 
+    def starting_point(self) -> Model:
+        """The model inside, with a row for each of these labels."""
+        return self.core.transferred(self.labels, self.origins)
+
     def extend(self, labels: LabelSet) -> float | None:
         """Add labels to the model inside; a label there that was dropped or merged gives up its name."""
         if self.calibration is not None:

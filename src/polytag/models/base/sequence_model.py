@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from polytag.config.groups.encoder_settings import EncoderSettings
 from polytag.config.groups.loss_settings import LossSettings
 from polytag.config.groups.search_settings import SEQUENCE_BEAM, SearchSettings
 from polytag.errors import ConfigError
+from polytag.labels import LabelSet
 from polytag.models.base.attribution import Attention
 from polytag.models.base.neural_model import NeuralModel, Output
 from polytag.models.model import State, group, model_name
@@ -41,6 +42,7 @@ from polytag.nn.decoding.lstm_decoder import Decoder, LstmDecoder, LstmSettings
 from polytag.nn.encoding.encoders import BiLSTM, Encoder
 from polytag.nn.training.batch import Batch, windows_apart
 from polytag.nn.training.processes import Processes
+from polytag.relabelling.origins import Origins
 from polytag.storage.schema import Array, Number, Optional, Schema, Table
 from polytag.text.tokens import SubwordTokens, WordTokens
 
@@ -164,6 +166,14 @@ class SequenceModel(NeuralModel):
         self.longest = min(most, self.sequence.max_labels) if self.sequence.max_labels else most
         self.ranks = None if ranks is None else torch.from_numpy(ranks).to(Processes(self.compute.device).device)
         return train
+
+    def transferred(self, labels: LabelSet, origins: Origins) -> Self:
+        """A copy whose labels also have the places in the order of the labels that they come from."""
+        found = super().transferred(labels, origins)
+        if self.ranks is not None:
+            places = np.argsort(self.ranks.cpu().numpy()[origins.first], kind="stable")
+            found.ranks = torch.from_numpy(np.argsort(places).astype(np.float32))
+        return found
 
     def _start_bias(self, network: nn.Module, counts: NDArray[Any], documents: int) -> None:
         assert isinstance(network, SequenceNetwork)

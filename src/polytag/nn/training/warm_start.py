@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
+from polytag.relabelling.origins import Origins
 
 _REMEDY = "leave the settings that shape the network as they were"
 
@@ -34,3 +36,21 @@ def take_over(network: nn.Module, earlier: Mapping[str, Tensor], labels: LabelSe
             else:
                 shapes = f"{tuple(before.shape)} there and {tuple(weight.shape)} here"
                 raise ConfigError(f"the earlier run has a network of other sizes ({name!r} is {shapes}); {_REMEDY}")
+
+
+def rearrange(network: nn.Module, earlier: Mapping[str, Tensor], wider: Mapping[str, Tensor], origins: Origins) -> None:
+    """Copy an earlier network's weights; the row of a label is that of the label it comes from, or the mean of several.
+
+    ``wider`` are the weights of the earlier network with one label more: those of another shape have one row per label.
+    """
+    sources = torch.from_numpy(origins.sources.astype(np.int64))
+    counts = torch.from_numpy(np.diff(origins.starts))
+    owners = torch.repeat_interleave(torch.arange(len(origins)), counts)
+    with torch.no_grad():
+        for name, weight in network.state_dict().items():
+            before = earlier[name].to(weight.device)
+            if wider[name].shape == before.shape:
+                weight.copy_(before)
+                continue
+            total = torch.zeros_like(weight).index_add_(0, owners.to(weight.device), before[sources.to(weight.device)])
+            weight.copy_(total / counts.to(weight.device).view(-1, *[1] * (weight.ndim - 1)))
