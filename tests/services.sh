@@ -5,6 +5,7 @@ set -u
 
 ROWS='
 chromium chromium fonts-dejavu-core
+java default-jre-headless
 '
 
 updated=no

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from polytag.classifier import Classifier
+from polytag.classifier import Classifier, Prediction
 from polytag.errors import ConfigError
 from polytag.formats.document import Document
 from polytag.formats.document_files import Reader, ReadOptions
@@ -43,14 +43,15 @@ def predict_file(
     first = list(itertools.islice(found, 1))  # an error in the input must not overwrite the output
     with writing(out) as file:
         for document, prediction in itertools.chain(first, found):
-            known = [
-                round(value, 6) if math.isfinite(value) else None for value in prediction.scores
-            ]  # added ancestors may have no score
-            record: dict[str, Any] = {"id": document.id, "labels": prediction.labels, "scores": known}
-            if prediction.ask is not None:
-                record["ask"] = prediction.ask
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            file.write(json.dumps(prediction_record(document.id, prediction), ensure_ascii=False) + "\n")
     return reader
+
+
+def prediction_record(identifier: str, prediction: Prediction) -> dict[str, Any]:
+    """A prediction as a JSON record; ancestors that were added may have no score."""
+    known = [round(value, 6) if math.isfinite(value) else None for value in prediction.scores]
+    record: dict[str, Any] = {"id": identifier, "labels": prediction.labels, "scores": known}
+    return record if prediction.ask is None else {**record, "ask": prediction.ask}
 
 
 def _same_file(documents: str | Path, out: str | Path) -> bool:
