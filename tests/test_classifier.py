@@ -16,9 +16,10 @@ import pytest
 import polytag
 import polytag.classifier as module
 from conftest import Toy, toy_documents
-from polytag.classifier import Classifier, Prediction
+from polytag.classifier import Classifier
 from polytag.config.recipe import Recipe
 from polytag.corpus import Corpus
+from polytag.decision.predicted_sets import Prediction
 from polytag.errors import ArtefactError, ConfigError, DataError
 from polytag.formats.document import ReadOptions
 from polytag.labels import LabelSet, indicator

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from polytag.config.recipe import Recipe, build_model
 from polytag.config.settings import effective
@@ -18,6 +17,7 @@ from polytag.corpus import Corpus
 from polytag.decision.abstention import Abstention, automated, checked_share
 from polytag.decision.calibration import Platt
 from polytag.decision.decision import Decision
+from polytag.decision.predicted_sets import Prediction, predictions
 from polytag.decision.thresholds import select
 from polytag.editing.label_edits import apply_edits
 from polytag.errors import ConfigError, DataError, NotFittedError, brief
@@ -26,7 +26,7 @@ from polytag.explain.judge import Judge
 from polytag.explain.nearest import Neighbourhood
 from polytag.formats.document import ReadOptions
 from polytag.formats.inputs import checked_count, checked_mapping, checked_path, checked_texts, listed_texts
-from polytag.kernels.sparse_rows import places_of, stack_rows
+from polytag.kernels.sparse_rows import stack_rows
 from polytag.labels import LabelSet
 from polytag.metrics.of_sets import calibration_error, evaluate
 from polytag.metrics.outcome import Outcome, widen
@@ -44,20 +44,6 @@ _MOST = 2_000  # maximum number of documents of a batch
 _FIT = "fit takes fit(train, valid) with Corpus objects, or fit(texts, labels) with plain lists"
 _PROMISED = 1_000  # labels per document that a promise looks at
 _KEPT = 100  # labels per document that an evaluation keeps; metrics at k need far fewer
-
-
-class _Labelled(NamedTuple):
-    labels: list[str]
-    scores: list[float]
-
-
-class Prediction(_Labelled):
-    """The predicted labels of one document, best first, and their scores.
-
-    ``ask`` says whether to leave the document to a person; None if that was not asked.
-    """
-
-    ask: bool | None = None
 
 
 class Classifier:
@@ -352,30 +338,11 @@ class Classifier:
         return Outcome(known, corpus.truth, decided, wide, counts, thresholds, np.concatenate(sure) if sure else None)
 
     def _rows(self, scores: Scores, top: int | None, ask: float | None) -> Iterator[Prediction]:
-        rows: Iterator[list[list[Any]]] = iter(())
-        if top is not None:
-            rows = ([list(column) for column in zip(*row, strict=True)] or [[], []] for row in scores.top(top))
-        asked: list[bool | None] = [None] * len(scores)
-        if top is None or ask is not None:
-            decided = self.decision.decide(scores, self.labels)
-            if ask is not None and self.abstention is not None:
-                asked = self.abstention.asked(scores, decided, ask).tolist()
-            rows = rows if top is not None else self._sets(scores, decided)
-        for (labels, values), unsure in zip(rows, asked, strict=True):
-            prediction = Prediction(labels, values)
-            prediction.ask = unsure
-            yield prediction
-
-    def _sets(self, scores: Scores, decided: csr_array) -> Iterator[list[list[Any]]]:
-        """The decided labels of every document and their scores, best first."""
-        at, known = places_of(decided, scores.matrix)
-        found = np.full(len(at), scores.absent)
-        found[known] = scores.matrix.data[at[known]]
-        rows = np.repeat(np.arange(len(scores)), np.diff(decided.indptr))
-        order = np.lexsort((-found, rows))  # stable: equal scores keep the order of the labels
-        labels, values = decided.indices[order].tolist(), found[order].tolist()
-        for start, stop in pairwise(decided.indptr.tolist()):
-            yield [[self.labels.names[label] for label in labels[start:stop]], values[start:stop]]
+        decided = None if top is not None and ask is None else self.decision.decide(scores, self.labels)
+        asked = None
+        if ask is not None and self.abstention is not None and decided is not None:
+            asked = self.abstention.asked(scores, decided, ask)
+        return predictions(scores, decided, top, asked)
 
     def _batch(self) -> int:
         return max(1, min(_MOST, _CELLS // max(1, self.model.scored_labels())))

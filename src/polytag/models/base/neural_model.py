@@ -42,7 +42,7 @@ from polytag.nn.training.loop import Examples, Goal, seeded, steps_in
 from polytag.nn.training.loop import train as train_steps
 from polytag.nn.training.optimiser import Setup
 from polytag.nn.training.processes import Processes
-from polytag.nn.training.warm_start import rearrange, take_over
+from polytag.nn.training.warm_start import rearranged, take_over
 from polytag.relabelling.origins import Origins
 from polytag.scores import Scores
 from polytag.storage.schema import Table
@@ -227,13 +227,9 @@ class NeuralModel(Model):
         """A copy whose labels have the rows of the labels that they come from, or the mean of several."""
         self.require_fitted()
         assert self.network is not None
-        found, wider = copy.copy(self), copy.copy(self)
-        found.labels, wider.labels = labels, LabelSet([*self.labels, f"{''.join(self.labels)} more"])
-        with torch.device("meta"):
-            shapes = wider._network(len(wider.labels)).state_dict()
+        found = copy.copy(self)
         with seeded(self.seed):
-            found.network = found._network(len(labels))
-        rearrange(found.network, self.network.state_dict(), shapes, origins)
+            found.network = rearranged(found, self.network.state_dict(), labels, origins)
         found.exported = None
         return found
 

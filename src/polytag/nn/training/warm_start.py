@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -38,19 +39,32 @@ def take_over(network: nn.Module, earlier: Mapping[str, Tensor], labels: LabelSe
                 raise ConfigError(f"the earlier run has a network of other sizes ({name!r} is {shapes}); {_REMEDY}")
 
 
-def rearrange(network: nn.Module, earlier: Mapping[str, Tensor], wider: Mapping[str, Tensor], origins: Origins) -> None:
-    """Copy an earlier network's weights; the row of a label is that of the label it comes from, or the mean of several.
+class Labelled(Protocol):
+    """A model that builds a network for its labels."""
 
-    ``wider`` are the weights of the earlier network with one label more: those of another shape have one row per label.
+    labels: LabelSet
+
+    def _network(self, n_labels: int) -> nn.Module: ...
+
+
+def rearranged(model: Labelled, earlier: Mapping[str, Tensor], labels: LabelSet, origins: Origins) -> nn.Module:
+    """A network for ``labels`` with the weights of an earlier network, which was for the labels of the model; these change.
+
+    The row of a label is that of the label it comes from, or the mean of several. Tensors with one row per label are those whose
+    shape is another one with one label more.
     """
-    sources = torch.from_numpy(origins.sources.astype(np.int64))
-    counts = torch.from_numpy(np.diff(origins.starts))
+    model.labels = LabelSet([*model.labels, f"{''.join(model.labels)} more"])
+    with torch.device("meta"):
+        wider = model._network(len(model.labels)).state_dict()
+    model.labels = labels
+    network = model._network(len(labels))
+    sources, counts = torch.from_numpy(origins.sources.astype(np.int64)), torch.from_numpy(np.diff(origins.starts))
     owners = torch.repeat_interleave(torch.arange(len(origins)), counts)
     with torch.no_grad():
         for name, weight in network.state_dict().items():
-            before = earlier[name].to(weight.device)
-            if wider[name].shape == before.shape:
-                weight.copy_(before)
-                continue
-            total = torch.zeros_like(weight).index_add_(0, owners.to(weight.device), before[sources.to(weight.device)])
-            weight.copy_(total / counts.to(weight.device).view(-1, *[1] * (weight.ndim - 1)))
+            before = earlier[name].cpu()
+            if wider[name].shape != before.shape:
+                total = torch.zeros(weight.shape, dtype=before.dtype).index_add_(0, owners, before[sources])
+                before = total / counts.view(-1, *[1] * (weight.ndim - 1))
+            weight.copy_(before)
+    return network
