@@ -114,7 +114,7 @@ def parents(labels: LabelSet) -> dict[str, tuple[str, ...]]:
 
 def test_a_renamed_label_keeps_all_that_is_known_of_it() -> None:
     found = edited(TREE, Edit("rename", ("http://example.org/a", "b"), ("b", "a")))
-    assert found.labels.names == ("root", "b", "a", "leaf", "alone") and found.edit.old == ("a", "b")
+    assert found.labels.names == ("root", "b", "a", "leaf", "alone") and found.edits[0].old == ("a", "b")
     assert found.labels.ids == {"b": "http://example.org/a", "a": "http://example.org/b"}
     assert found.labels.titles == {"b": {"en": "b", "de": "ein a"}} and found.labels.descriptions["b"] == "first"
     assert parents(found.labels) == {"b": ("root",), "a": ("root",), "leaf": ("b", "a")}
@@ -162,6 +162,15 @@ def test_the_tree_follows(edit: Edit, names: list[str], expected: dict[str, tupl
 def test_impossible_edits_are_refused_in_one_line(edit: Edit, message: str) -> None:
     with pytest.raises(DataError, match=message):
         edited(TREE, edit)
+
+
+def test_edits_of_one_kind_happen_at_once() -> None:
+    found = edited(TREE, Edit("merge", ("a", "b"), ("leaf",)), Edit("merge", ("leaf", "alone"), ("a",)))
+    assert found.labels.names == ("root", "leaf", "a") and found.sources == [(0,), (1, 2), (3, 4)]
+    assert parents(found.labels) == {"leaf": ("root",), "a": ("leaf",)}
+    for other in (Edit("merge", ("b", "leaf"), ("c",)), Edit("merge", ("leaf", "alone"), ("x",))):
+        with pytest.raises(DataError, match="is named twice in one merge"):
+            edited(TREE, Edit("merge", ("a", "b"), ("x",)), other)
 
 
 # -- classifiers -------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class Editable(Protocol):
 
 
 def apply_edits(classifier: Editable, edits: Sequence[Edit], fit: Corpus | None = None) -> None:
-    """Edit a classifier, one edit after the other; after an error it is as before.
+    """Make edits of one kind at once; after an error the classifier is as before.
 
     A renamed label keeps everything. After other edits labels keep their thresholds, promises and sureness do not hold any more.
     With a corpus, thresholds of merged and split labels, promises and sureness are fitted on its documents.
@@ -50,18 +50,15 @@ def apply_edits(classifier: Editable, edits: Sequence[Edit], fit: Corpus | None 
         raise DataError(f"the documents to fit on are {brief(fit)}; pass a Corpus")
     model, labels, calibration, decision = classifier.model, classifier.labels, classifier.calibration, classifier.decision
     abstention, counts = classifier.abstention, np.asarray(classifier.training["label_counts"])
-    done: list[Edit] = []
-    for edit in edits:
-        found = edited(labels, edit)
-        if edit.kind == "rename":
-            model = model.renamed(found.labels)
-        else:
-            origins = Origins.of(found.sources, len(labels))
-            model, calibration = Relabelled.of(model, calibration, found.labels, origins), None
-            decision, abstention = decision.relabelled(origins), None
-            counts = np.minimum(origins.matrix @ counts, int(classifier.training["documents"])).astype(np.int64)
-        labels = found.labels
-        done.append(found.edit)
+    found = edited(labels, *edits)
+    if edits[0].kind == "rename":
+        model = model.renamed(found.labels)
+    else:
+        origins = Origins.of(found.sources, len(labels))
+        model, calibration = Relabelled.of(model, calibration, found.labels, origins), None
+        decision, abstention = decision.relabelled(origins), None
+        counts = np.minimum(origins.matrix @ counts, int(classifier.training["documents"])).astype(np.int64)
+    labels, done = found.labels, found.edits
     if fit is not None:
         decision, abstention = _fitted(
             model, calibration, decision, classifier, _judged(fit, classifier.labels, labels, done), done
@@ -100,10 +97,8 @@ def _judged(corpus: Corpus, before: LabelSet, labels: LabelSet, edits: Sequence[
     """The documents with the new labels; those that have a label that was split are left out, as nobody judged its parts."""
     become: dict[str, tuple[str, ...] | None] = {name: (name,) for name in (*before, *labels)}
     for edit in edits:
-        gone = set(edit.old) - set(edit.new)
-        for name, now in become.items():
-            if now is not None and now and now[0] in gone:
-                become[name] = {"merge": edit.new, "drop": ()}.get(edit.kind)
+        for name in set(edit.old) - set(edit.new):
+            become[name] = {"merge": edit.new, "drop": ()}.get(edit.kind)
     texts, lists = [], []
     for text, own in zip(corpus.texts, corpus.label_lists(), strict=True):
         found = [become.get(name, ()) for name in own]

@@ -67,58 +67,65 @@ class Edit:
 
 
 class Edited(NamedTuple):
-    """A label set after an edit, the numbers of the old labels that each label comes from, and the edit with names only."""
+    """A label set after edits, the numbers of the old labels that each label comes from, and the edits with names only."""
 
     labels: LabelSet
     sources: list[tuple[int, ...]]
-    edit: Edit
+    edits: list[Edit]
 
 
-def edited(labels: LabelSet, edit: Edit) -> Edited:
-    """Edit a label set; children of a label that goes away become children of what takes its place, or of its parents."""
-    old = [labels.number(name) for name in edit.old]
-    edit = Edit(edit.kind, tuple(labels[number] for number in old), tuple(map(_checked_name, edit.new)))
-    _check(labels, edit)
-    rows: list[tuple[dict[str, Any], tuple[int, ...]]] = []
+def edited(labels: LabelSet, *edits: Edit) -> Edited:
+    """Make edits of one kind at once; children of a label that goes away go to what takes its place, or to its parents."""
+    numbers = [[labels.number(name) for name in edit.old] for edit in edits]
+    edits = tuple(
+        Edit(edit.kind, tuple(labels[number] for number in old), tuple(map(_checked_name, edit.new)))
+        for edit, old in zip(edits, numbers, strict=True)
+    )
+    _check(labels, edits)
     records = labels.to_records()
-    new = _new_records(edit, [records[number] for number in old])
-    moved = _moved(labels, edit)
-    gone, first = {number: at for at, number in enumerate(old)}, min(old)
-    for number, record in enumerate(records):
-        if edit.kind == "rename" and number in gone:
-            rows.append((new[gone[number]], (number,)))
-        elif edit.kind in ("merge", "split") and number == first:
-            rows += [(one, tuple(sorted(old))) for one in new]
-        elif number not in gone:
-            rows.append((record, (number,)))
-    lost = {uri_of(records[number]) for number in old if edit.kind != "rename"} - {uri_of(record) for record, _ in rows}
+    rows: dict[int, list[tuple[dict[str, Any], tuple[int, ...]]]] = {}  # what takes the place of old labels
+    moved: dict[str, tuple[str, ...]] = {}
+    for edit, old in zip(edits, numbers, strict=True):
+        new = _new_records(edit, [records[number] for number in old])
+        moved |= _moved(labels, edit)
+        if edit.kind == "rename":
+            rows |= {number: [(record, (number,))] for number, record in zip(old, new, strict=True)}
+        else:
+            rows |= {number: [] for number in old}
+            rows[min(old)] = [(record, tuple(sorted(old))) for record in new]
+    kept = [row for number, record in enumerate(records) for row in rows.get(number, [(record, (number,))])]
+    gone = (records[number] for edit, old in zip(edits, numbers, strict=True) if edit.kind != "rename" for number in old)
+    lost = {uri_of(record) for record in gone}
+    lost -= {uri_of(record) for record, _ in kept} if lost else set()
     found = LabelSet.from_records(
-        [_settled(record, moved, lost) for record, _ in rows],
+        [_settled(record, moved, lost) for record, _ in kept],
         vocabulary=[line for line in labels.vocabulary if not any(f"<{uri}>" in line for uri in lost)],
     )
     if found.has_tree:
         found.topological_order()  # refuses a cycle
-    return Edited(found, [sources for _, sources in rows], edit)
+    return Edited(found, [sources for _, sources in kept], list(edits))
 
 
-def _check(labels: LabelSet, edit: Edit) -> None:
-    """Raise unless the edit is possible."""
-    what = ", ".join(map(repr, edit.old[:3]))
-    if not edit.old:
-        raise DataError(f"there is no label to {edit.kind}; name at least one")
-    for names in (edit.old, edit.new):
+def _check(labels: LabelSet, edits: Sequence[Edit]) -> None:
+    """Raise unless the edits are possible."""
+    if not edits or not all(edit.old for edit in edits):
+        raise DataError(f"there is no label to {edits[0].kind if edits else 'edit'}; name at least one")
+    kind = edits[0].kind
+    for names in ([name for edit in edits for name in edit.old], [name for edit in edits for name in edit.new]):
         if len(set(names)) < len(names):
             twice = Counter(names).most_common(1)[0][0]
-            raise DataError(f"the label {twice!r} is named twice in one {edit.kind}; name it once")
-    if edit.kind == "merge" and len(edit.old) < 2:
-        raise DataError(f"a merge needs at least two labels, not {what} alone; to change a name, rename it")
-    if edit.kind == "split" and len(edit.new) < 2:
-        raise DataError(f"a split of {what} needs at least two new labels; to change a name, rename it")
-    if edit.kind == "drop" and len(edit.old) >= len(labels):
+            raise DataError(f"the label {twice!r} is named twice in one {kind}; name it once")
+    for edit in edits:
+        what = ", ".join(map(repr, edit.old[:3]))
+        if kind == "merge" and len(edit.old) < 2:
+            raise DataError(f"a merge needs at least two labels, not {what} alone; to change a name, rename it")
+        if kind == "split" and len(edit.new) < 2:
+            raise DataError(f"a split of {what} needs at least two new labels; to change a name, rename it")
+    going = {name for edit in edits for name in edit.old}
+    if kind == "drop" and len(going) >= len(labels):
         raise DataError("no label would be left; keep at least one")
-    going = set(edit.old)
-    if taken := next((name for name in edit.new if name in labels and name not in going), None):
-        hint = "merge it too" if edit.kind == "merge" else "choose another name, or merge the two"
+    if taken := next((name for edit in edits for name in edit.new if name in labels and name not in going), None):
+        hint = "merge it too" if kind == "merge" else "choose another name, or merge the two"
         raise DataError(f"the label {taken!r} exists already; {hint}")
 
 
