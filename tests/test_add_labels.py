@@ -163,3 +163,24 @@ def test_thresholds_of_new_labels() -> None:
         other = Decision(rule)
         other.extend(3, 2, 0.25)
         assert other.rule == rule and len(other.thresholds) == 1
+
+
+def test_labels_are_added_after_edits_and_edited_after_they_were_added(classifier: Classifier, tmp_path: Path) -> None:
+    """A name that was dropped is free again; the new label has its own scores, not those of the dropped one."""
+    first, second, third, *_ = classifier.labels
+    text = ["thing0 thing20 thing22"]
+    names = list(NEW)
+    other = Classifier.load(tmp_path / "copy").add_labels(NEW)
+    expected = dict(zip(other.labels, other.scores(text).matrix.toarray()[0], strict=True))
+    classifier.merge({"both": [second, third]}).drop([first]).add_labels({**NEW, first: "thing23"})
+    classifier.rename({names[0]: "renamed"}).merge({"all": names[1:3]})
+    classifier.save(tmp_path / "edited")
+    for found in (classifier, Classifier.load(tmp_path / "edited")):
+        scores = dict(zip(found.labels, found.scores(text).matrix.toarray()[0], strict=True))
+        assert np.isclose(scores["renamed"], expected[names[0]], atol=1e-6)
+        assert np.isclose(scores["all"], 1 - (1 - expected[names[1]]) * (1 - expected[names[2]]), atol=1e-6)
+        assert np.isclose(scores[first], expected[names[5]], atol=1e-6) and scores[first] != expected[first]
+        assert [edit.kind for edit in found.edits] == ["merge", "drop", "add", "rename", "merge"]
+        assert (
+            len(found.labels) == len(SEEN) - 2 + len(NEW) + 1 - 1 == len(found.decision.limits("probability", len(found.labels)))
+        )

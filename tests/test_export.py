@@ -279,3 +279,16 @@ def test_the_inputs_of_a_comparison_have_padding(run: Path) -> None:
         ids, mask = onnx_export._sample(found, documents, length)
         assert ids.shape == mask.shape == (documents, length) and mask[:, 0].all()
         assert mask.sum(dim=1).tolist() == [max(1, length - 2 * number) for number in range(documents)]
+
+
+def test_a_model_with_edited_labels_is_exported_and_scores_alike(run: Path, tmp_path: Path) -> None:
+    edited = Classifier.load(run)
+    first, second, *_ = edited.labels
+    edited.merge({"both": [first, second]}).save(tmp_path)
+    plain = Classifier.load(tmp_path)
+    assert not plain.model.use_export(tmp_path / "model"), "the export of the old run is not taken along"
+    expected = plain.scores(TEXTS).matrix.toarray()
+    plain.model.export(tmp_path / "model")
+    found = loaded(tmp_path).scores(TEXTS)
+    assert "both" in found.names
+    np.testing.assert_allclose(found.matrix.toarray(), expected, atol=2e-3)

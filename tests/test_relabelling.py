@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.special import expit, logit
 
-from conftest import Toy, toy_corpus
+from conftest import Command, Toy, toy_corpus
 from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.errors import ArtefactError, ConfigError, DataError
@@ -320,3 +320,43 @@ def test_a_pair_that_is_none_is_refused(run: Path, tmp_path: Path, pair: str) ->
     with pytest.raises(ConfigError, match="is not OLD=NEW; inside of a name write"):
         rename_labels(run, [pair], tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+MISTAKES = [
+    (("merge", "sport,nothing=c"), "there is no label 'nothing' in this classifier"),
+    (("merge", "sport,football"), "'sport,football' is not A,B=C"),
+    (("drop", "sport", "sport"), "'sport' is named twice"),
+    (("split", "sport=games,music"), "the label 'music' exists already"),
+    (("rename", "sport=games", "sport=play"), "'sport' is renamed twice"),
+    (("rename", "sport=music"), "the label 'music' exists already"),
+    (("merge", "sport,football=games", "music,opera=games"), "'games' is given twice"),
+    (("drop", "sport", "--fit", "no-such-file.jsonl"), "no-such-file.jsonl: no such file"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
+def test_mistakes_are_one_line_and_nothing_is_written(
+    polytag: Command, run_folder: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    verb, *rest = arguments
+    told = polytag("labels", verb, run_folder, *rest, "--out", tmp_path / "out")
+    assert message in told.complaint and not (tmp_path / "out").exists()
+
+
+def test_the_verbs_by_the_command_line(polytag: Command, run_folder: Path, files: Path, tmp_path: Path) -> None:
+    for number, arguments in enumerate(
+        (
+            ["rename", "music=sound"],
+            ["merge", "sport,football=games", "--fit", files / "valid.jsonl"],
+            ["drop", "space"],
+            ["split", "sound=loud,quiet"],
+        )
+    ):
+        verb, *rest = arguments
+        told = polytag(
+            "labels", verb, run_folder if not number else tmp_path / str(number - 1), *rest, "--out", tmp_path / str(number)
+        )
+        assert told.code == 0 and told.out.startswith(f"{tmp_path / str(number)}: "), told
+    rows = polytag("predict", tmp_path / "3", files / "test.jsonl").out.splitlines()
+    assert len(rows) == 60 and any("games" in row for row in rows) and any("loud" in row and "quiet" in row for row in rows)
+    assert "split 'sound' = 'loud', 'quiet'" in polytag("info", tmp_path / "3").out

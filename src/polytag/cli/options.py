@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run, or its model folder")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
-LabelsOption = Annotated[Path | None, typer.Option("--labels", help="label file: names, descriptions, parents")]
+LabelsOption = Annotated[
+    Path | None, typer.Option("--labels", help="label file: names, descriptions, parents; or a SKOS vocabulary")
+]
 ValidOption = Annotated[Path | None, typer.Option("--valid", help="validation documents")]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="continue the interrupted run in this folder")]
 FormatOption = Annotated[

@@ -83,14 +83,14 @@ def write_documents(corpus: Corpus, folder: Path, kept: dict[int, str]) -> str:
         kept[id(corpus)] = str(folder / f"documents-{len(kept)}")
         truth = {"indptr": corpus.truth.indptr, "indices": corpus.truth.indices, "data": corpus.truth.data}
         own = {"ids": list(corpus.ids), "texts": list(corpus.texts), "groups": corpus.groups and list(corpus.groups)}
-        write_artefact(kept[id(corpus)], {**own, "labels": corpus.labels.to_records(), "truth": truth})
+        write_artefact(kept[id(corpus)], {**own, "labels": corpus.labels.state(), "truth": truth})
     return kept[id(corpus)]
 
 
 def read_documents(folder: str, labels: LabelSet | None) -> Corpus:
     """Read what ``write_documents`` wrote; ``labels`` if the label set is known already."""
     state: dict[str, Any] = read_artefact(folder)
-    labels = labels or LabelSet.from_records(state["labels"])
+    labels = labels or LabelSet.from_state(state["labels"])
     truth = state["truth"]
     shape = len(state["texts"]), len(labels)
     return Corpus(
