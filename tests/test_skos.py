@@ -190,6 +190,12 @@ def test_statements_that_are_none_are_refused_when_written(tmp_path: Path) -> No
         LabelSet(["a"], statements={"a": ["nonsense"]}).write(tmp_path / "a.ttl")
 
 
+def test_a_language_that_is_none_is_refused_when_written(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be written in turtle"):
+        LabelSet(["a"], titles={"a": {"no language!": "a"}}).write(tmp_path / "a.ttl")
+    assert not (tmp_path / "a.ttl").exists()
+
+
 def test_a_corpus_may_use_ids(path: Path) -> None:
     corpus = Corpus.of(["a"], [["http://example.org/sea/4"]], label_set=LabelSet.read(path))
     assert corpus.label_lists() == [["cod"]]

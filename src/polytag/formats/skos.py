@@ -121,12 +121,15 @@ def skos_text(records: Sequence[Mapping[str, Any]], vocabulary: Sequence[str], f
         reason = brief(str(error), 120)
         raise DataError(f"the statements of a label are not N-Triples ({reason}); correct or remove them") from None
     stated = {(s, p, str(o)) for p in (SKOS.definition, SKOS.notation) for s, o in graph.subject_objects(p)}
-    for subject, predicate, value in _triples(records, {uri_of(record): record["name"] for record in records}):
-        if (subject, predicate, str(value)) not in stated:  # said already, in whatever language or type
-            graph.add((subject, predicate, value))
-    for prefix, space in (("skos", SKOS), ("owl", OWL)):
-        graph.bind(prefix, space)
-    return str(graph.serialize(format=format))
+    try:
+        for subject, predicate, value in _triples(records, {uri_of(record): record["name"] for record in records}):
+            if (subject, predicate, str(value)) not in stated:  # said already, in whatever language or type
+                graph.add((subject, predicate, value))
+        for prefix, space in (("skos", SKOS), ("owl", OWL)):
+            graph.bind(prefix, space)
+        return str(graph.serialize(format=format))
+    except Exception as error:  # a language that is none, or a property that RDF/XML has no name for
+        raise DataError(f"the labels cannot be written in {format} ({brief(str(error), 120)}); correct them") from None
 
 
 def _triples(records: Iterable[Mapping[str, Any]], names: Mapping[str, str]) -> set[tuple[Any, Any, Any]]:
