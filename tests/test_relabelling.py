@@ -173,6 +173,14 @@ def test_edits_of_one_kind_happen_at_once() -> None:
             edited(TREE, Edit("merge", ("a", "b"), ("x",)), other)
 
 
+def test_the_history_keeps_a_hundred_names_of_an_edit() -> None:
+    names = tuple(map(str, range(250)))
+    found = Edit("rename", names, tuple(f"new {name}" for name in names)).recorded()
+    assert str(found) == "rename '0', '1', '2' and 247 more = 'new 0', 'new 1', 'new 2' and 247 more"
+    assert len(found.old) == 100 and Edit.from_record(found.record()) == found
+    assert Edit("drop", ("a",)).recorded().record() == {"edit": "drop", "old": ["a"], "new": []}
+
+
 # -- classifiers -------------------------------------------------------------------------------------------------------
 
 
@@ -228,6 +236,16 @@ def test_split_labels_are_fitted_on_documents_that_have_them(toy: Toy) -> None:
         found.merge({"sky": ["comet", "moon"]}, fit=Corpus.of(["a"], [["unknown"]]))
     with pytest.raises(DataError, match="pass a Corpus"):
         found.drop(["moon"], fit=["a"])  # type: ignore[arg-type]
+
+
+def test_label_vectors_follow(run: Path) -> None:
+    plain = Classifier.load(run)
+    merged = Classifier.load(run).merge({"games": ["sport", "football"]}).drop(["space"])
+    before, after = plain.model.label_vectors(), merged.model.label_vectors()
+    assert before is not None and after is not None and after.shape[0] == len(merged.labels)
+    rows = {name: np.asarray(before.toarray())[j] for j, name in enumerate(plain.labels)}  # type: ignore[union-attr]
+    rows["games"] = (rows["sport"] + rows["football"]) / 2
+    np.testing.assert_allclose(after.toarray(), np.stack([rows[name] for name in merged.labels]), rtol=1e-6)  # type: ignore[union-attr]
 
 
 def test_an_edit_that_fails_changes_nothing(run: Path, toy: Toy) -> None:

@@ -192,7 +192,7 @@ class Classifier:
         self.labels = self.model.labels
         counts = np.concatenate([np.asarray(self.training["label_counts"]), np.zeros(len(new), dtype=np.int64)])
         self.training = {**self.training, "label_counts": counts}
-        self.edits = [*self.edits, Edit("add", (), new.names)]
+        self.edits = [*self.edits, Edit("add", (), new.names).recorded()]
         return self
 
     # -- edits of labels -------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ LIMITS = {
 SECONDS = 10
 MEMORY = 1 << 30
 PROMISING = "br+promise"
+EDITED = "br+edits"
 EQUAL, CHANGED, REFUSED, TRACE = 0, 1, 3, 4
 OUTCOMES = {EQUAL: "equal", CHANGED: "changed", REFUSED: "refused", TRACE: "trace"}
 GOOD = ("equal", "changed", "refused")
@@ -103,11 +104,27 @@ def outcome(folder: Path, texts: list[str], expected: str, report: Path) -> str:
     return "memory" if usage.ru_maxrss * 1024 - own > allowed else found
 
 
+def edited(folder: Path) -> Path:
+    """The fixture of br with merged, dropped, split and renamed labels, several parents and titles; the fixtures have none."""
+    from polytag import Classifier
+    from polytag.labels import LabelSet
+
+    classifier = Classifier.load(FIXTURES / "br" / "model")
+    first, second, third, fourth, fifth, *_ = classifier.labels
+    classifier.drop([third]).merge({"both": [first, second]}).split({fourth: ["one", "other"]}).rename({fifth: "new"})
+    known = classifier.labels.to_records()
+    known[-1] |= {"parent": "", "parents": ["one", "other"], "titles": {"en": "a", "de": "b"}, "statements": ["<x:a> <x:b>"]}
+    classifier.labels = classifier.model.labels = LabelSet.from_records(known, vocabulary=["<x:a> <x:b> <x:c> ."])
+    classifier.save(folder)
+    return folder / "model"
+
+
 def tried(model: str, most: int, seed: int) -> dict[str, Any]:
     """All forgeries of a model's fixture, or an even sample of them."""
     sys.path.insert(0, str(HERE))
     with tempfile.TemporaryDirectory() as fresh:
-        return _tried(model, promising(Path(fresh)) if model == PROMISING else FIXTURES / model / "model", most, seed)
+        made = {PROMISING: promising, EDITED: edited}.get(model)
+        return _tried(model, FIXTURES / model / "model" if made is None else made(Path(fresh)), most, seed)
 
 
 def _tried(model: str, source: Path, most: int, seed: int) -> dict[str, Any]:
@@ -149,7 +166,7 @@ def main() -> None:
     if any(os.environ.get(name) != value for name, value in LIMITS.items()):  # before numba is imported
         cache = os.environ.get("NUMBA_CACHE_DIR") or str(Path(tempfile.gettempdir()) / "polytag-fuzz-cache")
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **LIMITS, "NUMBA_CACHE_DIR": cache})
-    names = args.models or [*sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()), PROMISING]
+    names = args.models or [*sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()), PROMISING, EDITED]
     rows = []
     for name in names:
         row = tried(name, args.most, args.seed)

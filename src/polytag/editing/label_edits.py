@@ -70,7 +70,7 @@ def apply_edits(classifier: Editable, edits: Sequence[Edit], fit: Corpus | None 
     classifier.model, classifier.labels, classifier.calibration = model, labels, calibration
     classifier.decision, classifier.abstention = decision, abstention
     classifier.training = {**classifier.training, "label_counts": counts}
-    classifier.edits = [*classifier.edits, *done]
+    classifier.edits = [*classifier.edits, *(edit.recorded() for edit in done)]
 
 
 def _fitted(

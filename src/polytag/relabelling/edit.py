@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 from polytag.errors import DataError, brief
 from polytag.formats.label_uris import uri_of
 from polytag.labels import LabelSet
-from polytag.storage.schema import Items, Table, Text
+from polytag.storage.schema import Items, Number, Table, Text
 
+_RECORDED = 100  # names of an edit that the history keeps
+_SHOWN = 3  # names of an edit that a line shows
 KINDS = ("rename", "merge", "drop", "split", "add")
-EDITS = Items(Table({"edit": Text(KINDS), "old": Items(Text()), "new": Items(Text())}))
+EDITS = Items(
+    Table(
+        {"edit": Text(KINDS), "old": Items(Text()), "new": Items(Text()), "more": Number(0, 2**31 - 1)},
+        optional=frozenset({"more"}),
+    )
+)
 """What the history of a classifier's labels looks like when it is saved."""
 
 
@@ -24,6 +31,7 @@ class Edit:
     kind: str
     old: tuple[str, ...]
     new: tuple[str, ...] = ()
+    more: int = 0
 
     @classmethod
     def renames(cls, names: Any) -> list[Self]:
@@ -50,20 +58,26 @@ class Edit:
 
     def __str__(self) -> str:
         """The edit in one line, as in ``merge 'a', 'b' = 'c'``; a few of many names."""
-        sides = [
-            f"{', '.join(map(repr, names[:3]))}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
-            for names in (self.old, self.new)
-        ]
-        return f"{self.kind} {' = '.join(side for side in sides if side)}"
+        return f"{self.kind} {' = '.join(self._listed(names) for names in (self.old, self.new) if names)}"
+
+    def _listed(self, names: tuple[str, ...]) -> str:
+        left = len(names) - _SHOWN + (self.more if len(names) == _RECORDED else 0)
+        return ", ".join(map(repr, names[:_SHOWN])) + (f" and {left} more" if left > 0 else "")
+
+    def recorded(self) -> Self:
+        """The edit for the history: with at most 100 names of labels, and the number of further ones."""
+        more = max(len(self.old), len(self.new)) - _RECORDED
+        return self if more <= 0 else replace(self, old=self.old[:_RECORDED], new=self.new[:_RECORDED], more=more)
 
     def record(self) -> dict[str, Any]:
         """The entry of the history."""
-        return {"edit": self.kind, "old": list(self.old), "new": list(self.new)}
+        more = {"more": self.more} if self.more else {}
+        return {"edit": self.kind, "old": list(self.old), "new": list(self.new), **more}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """Restore what ``record`` returned."""
-        return cls(record["edit"], tuple(record["old"]), tuple(record["new"]))
+        return cls(record["edit"], tuple(record["old"]), tuple(record["new"]), record.get("more", 0))
 
 
 class Edited(NamedTuple):

@@ -70,7 +70,8 @@ class Relabelled(Model):
         if isinstance(model, Relabelled):
             found.inner, found.calibration, found.origins = model.core, model.calibration, model.origins.then(origins)
         else:
-            found.inner, found.calibration, found.origins = model, calibration, origins
+            inner = model.renamed(LabelSet(model.labels.names))  # what else is known of labels is said once, outside
+            found.inner, found.calibration, found.origins = inner, calibration, origins
         found.labels = labels
         return found
 
@@ -152,7 +153,9 @@ class Relabelled(Model):
         found = self.core.label_vectors()
         if found is None:
             return None
-        share = self.origins.matrix / np.diff(self.origins.starts)[:, None]
+        counts = np.diff(self.origins.starts)
+        share = self.origins.matrix.copy()
+        share.data /= np.repeat(counts, counts)
         return csr_array(share @ found) if isinstance(found, csr_array) else np.asarray(share @ found)
 
     def part_models(self) -> list[Model]:
