@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from polytag.classifier import Classifier, Prediction
+from polytag.classifier import Classifier
 from polytag.cluster.storage_paths import publish
 from polytag.cluster.work_parts import Piece, materialised
+from polytag.decision.predicted_sets import Prediction
 from polytag.formats.document import Document, ReadOptions
 from polytag.formats.document_files import Reader
 from polytag.verbs.prediction import prediction_record

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from polytag.classifier import Classifier, Prediction
+from polytag.classifier import Classifier
+from polytag.decision.predicted_sets import Prediction
 from polytag.errors import ConfigError
 from polytag.formats.document import Document
 from polytag.formats.document_files import Reader, ReadOptions
