@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from polytag.analysis.corpus_summary import describe, render
+from polytag.audit.near_duplicates import copies_between
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
+from polytag.verbs.description import describe_parts
 
 TREE = LabelSet(
     ["root", "leaf", "deep", "alone", "unused"], parents={"leaf": "root", "deep": "leaf"}, descriptions={"leaf": "x", "deep": "y"}
@@ -110,3 +114,34 @@ def test_eight_labels_of_each_kind_are_named() -> None:
     assert [row["name"] for row in found["labels"]["most_frequent"]] == names[:8]
     assert [row["name"] for row in found["labels"]["rarest"]] == names[:-9:-1]
     assert len(found["unseen_labels"]["test"]["examples"]) == 8
+
+
+def test_near_duplicates_between_parts_are_those_of_a_comparison_of_all_pairs() -> None:
+    """Brute force over word n-grams: documents of the later part with a similarity of 0.8 or more in the earlier one."""
+    rng = np.random.default_rng(0)
+    words = [f"word{n}" for n in range(60)]
+    texts = [list(rng.choice(words, 40)) for _ in range(60)]
+    copies = [[*text[:-1], "changed"] for text in texts[:25]] + [[*text[:20], *rng.choice(words, 20)] for text in texts[25:40]]
+    parts = [[" ".join(text) for text in part] for part in (texts[:30], copies[:20] + texts[50:], copies[20:] + texts[55:])]
+    parts[2].append("")
+
+    def ngrams(text: str) -> set[tuple[str, ...]]:
+        own = text.split()
+        return {tuple(own[at : at + size]) for size in (1, 2, 3) for at in range(len(own) - size + 1)}
+
+    def near(one: str, other: str) -> bool:
+        a, b = ngrams(one), ngrams(other)
+        return bool(a) and bool(b) and len(a & b) / len(a | b) >= 0.8
+
+    expected = {
+        (i, j): sum(any(near(text, earlier) for earlier in parts[i]) for text in parts[j])
+        for i, j in itertools.combinations(range(3), 2)
+    }
+    assert copies_between(parts) == expected and expected[0, 1] == 20 and expected[1, 2] == 5
+    corpora = {name: Corpus.of(part, [["a"], *[["b"]] * (len(part) - 1)]) for name, part in zip("xyz", parts, strict=True)}
+    found = describe_parts(corpora)
+    assert [row["documents"] for row in found["near_duplicate_texts_across"]] == list(expected.values())
+    shown = io.StringIO()
+    Console(file=shown, width=160).print(render(found))
+    assert "20 texts of y have near-duplicates, copies included, in x" in shown.getvalue()
+    assert describe_parts({"x": corpora["x"]})["near_duplicate_texts_across"] == []

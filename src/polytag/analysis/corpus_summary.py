@@ -210,6 +210,12 @@ def _problems(found: Mapping[str, Any]) -> list[str]:
     for pair in found["duplicate_texts_across"]:
         if pair["documents"]:
             lines.append(f"[yellow]![/yellow] {pair['part']} has {_many(pair['documents'], 'text')} also in {pair['also_in']}")
+    for pair in found.get("near_duplicate_texts_across", ()):
+        if pair["documents"]:
+            near = "near-duplicates, copies included,"
+            lines.append(
+                f"[yellow]![/yellow] {_many(pair['documents'], 'text')} of {pair['part']} have {near} in {pair['also_in']}"
+            )
     for name, unseen in found["unseen_labels"].items():
         if unseen["labels"]:
             examples = ", ".join(unseen["examples"][:5]) + (", ..." if unseen["labels"] > 5 else "")

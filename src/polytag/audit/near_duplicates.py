@@ -8,7 +8,7 @@ square. The Jaccard similarity of the sets is computed exactly for these pairs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,8 +83,27 @@ def close_documents(texts: Sequence[str], *, similar: float = SIMILAR, seed: int
     """Pairs of near-duplicates, in the order of the documents; texts without words are left out."""
     sets = shingles(texts)
     signed = signatures(sets, BANDS * BAND_ROWS, seed)
-    filled = np.flatnonzero(np.diff(sets.indptr))
-    pairs = _bucket_pairs(signed[filled], filled)
+    return _close_among(sets, signed, np.flatnonzero(np.diff(sets.indptr)), similar)
+
+
+def copies_between(parts: Sequence[Sequence[str]], *, similar: float = SIMILAR, seed: int = 0) -> dict[tuple[int, int], int]:
+    """For every two parts (earlier, later): the number of documents of the later one with a near-duplicate in the earlier one."""
+    sets = shingles([text for part in parts for text in part])
+    signed = signatures(sets, BANDS * BAND_ROWS, seed)
+    owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    filled = np.diff(sets.indptr) > 0
+    found = {}
+    for earlier, later in combinations(range(len(parts)), 2):
+        rows = np.flatnonzero(filled & ((owner == earlier) | (owner == later)))
+        pairs = _close_among(sets, signed, rows, similar).pairs
+        across = pairs[owner[pairs[:, 0]] != owner[pairs[:, 1]]]
+        found[earlier, later] = len(np.unique(across[:, 1]))
+    return found
+
+
+def _close_among(sets: Shingles, signed: NDArray[np.uint64], rows: NDArray[np.int64], similar: float) -> CloseDocuments:
+    """Pairs of near-duplicates among some documents; in a bucket each is compared with its first one, of the earliest part."""
+    pairs = _bucket_pairs(signed[rows], rows)
     jaccard = np.empty(len(pairs), dtype=np.float32)
     _jaccards(sets.indptr, sets.hashes, pairs, jaccard)
     keep = jaccard >= similar

@@ -22,16 +22,16 @@ def describe(
     labels: LabelsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Summarise a corpus and its splits: sizes, label frequencies, duplicates and unseen labels."""
-    from polytag.analysis.corpus_summary import describe as described
+    """Summarise a corpus and its splits: sizes, label frequencies, copies, near-duplicates and unseen labels."""
     from polytag.analysis.corpus_summary import render
     from polytag.cli.tables import print_result
     from polytag.corpus import Corpus
+    from polytag.verbs.description import describe_parts
 
     options = reading.options()
     files = {"train": train, "valid": valid, "test": test}
     corpora = {name: Corpus.read(path, labels=labels, options=options) for name, path in files.items() if path}
-    print_result(described(corpora), render, json)
+    print_result(describe_parts(corpora), render, json)
 
 
 @data_app.command()
