@@ -64,7 +64,7 @@ def begun(told: argparse.Namespace, corpus: Corpus, **options: Any) -> tuple[Neu
 
 def one_batch(model: NeuralModel, examples: Examples, device: torch.device, size: int) -> tuple[Documents, Rows]:
     """A batch of the shape that is most frequent in an epoch."""
-    more = [examples.label_multiple] if getattr(examples, "label_multiple", 0) else []
+    more: list[Any] = [examples.label_multiple] if getattr(examples, "label_multiple", 0) else []
     data = Documents(examples.tokens, examples.layout, device, examples.truth, LENGTH, *more)
     plan = [rows for rows in batches(data.lengths, size, np.random.default_rng(0)) if len(rows) == size]
     shapes = [(*data.shape(rows), *([data.most_labels(rows)] if more else [])) for rows in plan]

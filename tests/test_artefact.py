@@ -328,24 +328,28 @@ def crash_at(patch: pytest.MonkeyPatch, step: int, failure: BaseException, after
 @pytest.mark.parametrize("after", [False, True])
 def test_a_crash_at_any_step_leaves_the_old_or_the_new_artefact(tmp_path: Path, after: bool) -> None:
     old, new = example(0), example(1)
-    outcomes = []
+    outcomes, stale = [], []
     for step in range(100):
         folder = tmp_path / str(step)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(artefact, "SHARD_BYTES", 100)
-            write_artefact(folder, old)
+            write_artefact(folder, old, card="old")
             calls = crash_at(patch, step, Crash(), after)
             try:
-                write_artefact(folder, new)
+                write_artefact(folder, new, card="new")
             except Crash:
                 outcomes.append(read_artefact(folder)["seed"])
                 assert same(example(outcomes[-1]), read_artefact(folder))
+                own = (folder / artefact.CARD).read_text() == ("old", "new")[outcomes[-1]]
+                assert artefact_info(folder).card == ("as saved" if own else "changed")
+                stale.append(not own)
             else:
                 assert {"replace", "fsync", "unlink", "_array_bytes"} <= set(calls)
                 break
-        write_artefact(folder, new)  # the next save works, and clears what the crash left
-        assert same(new, read_artefact(folder))
-        assert {p.name for p in folder.iterdir()} == {"artefact.json", *artefact_info(folder).files}
+        write_artefact(folder, new, card="new")  # the next save works, and clears what the crash left
+        assert same(new, read_artefact(folder)) and artefact_info(folder).card == "as saved"
+        assert {p.name for p in folder.iterdir()} == {"artefact.json", "README.md", *artefact_info(folder).files}
+    assert sum(stale) <= 1, "the card follows the switch at once, and the next save repairs it"
     assert outcomes == sorted(outcomes) and set(outcomes) == {0, 1}, "old up to the switch, new from there on"
 
 

@@ -105,7 +105,7 @@ def test_an_artefact_needs_neither_the_folder_nor_the_hub(folder: Path, tmp_path
     texts = toy_corpus(20, 3).texts
     again = Classifier.load(tmp_path / "run")
     assert (again.scores(texts).matrix.data == classifier.scores(texts).matrix.data).all()
-    assert {p.suffix for p in (tmp_path / "run" / "model").iterdir()} == {".json", ".safetensors"}
+    assert {p.suffix for p in (tmp_path / "run" / "model").iterdir()} == {".json", ".safetensors", ".md"}
 
 
 def test_same_seed_same_scores_and_another_seed_others(folder: Path) -> None:

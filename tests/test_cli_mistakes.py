@@ -264,8 +264,8 @@ def test_a_training_killed_at_any_moment_leaves_a_model(files: Path, copy: Path,
     states = [(state, model) for _, state, model in killed]
     assert states.count(("old", "br")) >= 10 and states == sorted(states, reverse=True)
     assert set(states) == {("old", "br"), ("new", "lp")}
-    assert {path.suffix for path in (copy / "model").iterdir()} == {".json", ".safetensors"}
-    assert len(list((copy / "model").iterdir())) == 2, "what the killed ones left behind is gone"
+    assert {path.suffix for path in (copy / "model").iterdir()} == {".json", ".safetensors", ".md"}
+    assert len(list((copy / "model").iterdir())) == 3, "what the killed ones left behind is gone"
 
 
 @pytest.mark.parametrize("delay", [None, 0.0, 0.1])
@@ -290,7 +290,8 @@ def test_a_killed_training_leaves_the_model_as_it_was(files: Path, copy: Path, d
 
 def test_training_again_replaces_the_model(polytag: Command, copy: Path, files: Path) -> None:
     assert polytag("train", files / "train.jsonl", "--model", "lp", "--out", copy, *FAST).code == 0
-    assert Classifier.load(copy).recipe.model == "lp" and len(list((copy / "model").iterdir())) == 2
+    assert Classifier.load(copy).recipe.model == "lp" and len(list((copy / "model").iterdir())) == 3
+    assert "# A lp model" in (copy / "model" / "README.md").read_text()
 
 
 def test_unseen_labels_and_repeated_ids_are_kept_and_counted(

@@ -440,16 +440,16 @@ def test_merge_drop_and_split_give_the_scores_that_they_say(fitted: Classifier, 
     assert equal(fitted.scores(texts), whole)
 
 
-def test_artefact_holds_only_json_and_safetensors(fitted: Classifier, tmp_path: Path) -> None:
+def test_artefact_holds_only_json_safetensors_and_the_card(fitted: Classifier, tmp_path: Path) -> None:
     from safetensors import safe_open
 
     fitted.save(tmp_path)
     found = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {path.suffix for path in found} == {".json", ".safetensors"}
+    assert {path.suffix for path in found} == {".json", ".safetensors", ".md"}
     for path in found:
         if path.suffix == ".json":
             json.loads(path.read_text("utf-8"))
-        else:
+        elif path.suffix == ".safetensors":
             with safe_open(path, "numpy") as arrays:
                 assert all(arrays.get_tensor(key).dtype.kind in "fiub" for key in arrays.keys())  # noqa: SIM118, it is no dict
 

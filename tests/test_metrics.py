@@ -16,7 +16,7 @@ from sklearn import metrics as sk
 
 import polytag.metrics.of_rankings as ranking
 from polytag.errors import ConfigError, DataError
-from polytag.labels import indicator
+from polytag.labels import LabelSet, indicator
 from polytag.metrics.bootstrap import paired_bootstrap
 from polytag.metrics.of_sets import (
     GROUPS,
@@ -28,6 +28,7 @@ from polytag.metrics.of_sets import (
     propensities,
     subset_accuracy,
 )
+from polytag.metrics.of_trees import tree_metrics
 from polytag.scores import Scores
 
 Dense = np.ndarray[Any, Any]
@@ -363,3 +364,34 @@ def test_what_does_not_fit_together_is_refused() -> None:
         paired_bootstrap(truth, truth, truth, "f2")
     with pytest.raises(DataError, match="document"):
         paired_bootstrap(indicator([], 2), indicator([], 2), indicator([], 2))
+
+
+# -- along a tree ------------------------------------------------------------------------------------------------------
+
+
+@relaxed
+@given(truth_and_guess(), st.lists(st.integers(-1, 5), min_size=6, max_size=6))
+def test_hierarchical_metrics_count_sets_with_their_ancestors(tables: tuple[Dense, Dense], parents: list[int]) -> None:
+    truth, guess = tables
+    size = truth.shape[1]
+    parent = {j: p for j, p in enumerate(parents[:size]) if 0 <= p < j}  # a parent comes before its child: no cycle
+    labels = LabelSet(names(size), parents={f"label {j}": f"label {p}" for j, p in parent.items()})
+
+    def closed(row: Dense) -> set[int]:
+        found = set(np.flatnonzero(row).tolist())
+        while more := {parent[j] for j in found if j in parent} - found:
+            found |= more
+        return found
+
+    sets = [(closed(a), closed(b)) for a, b in zip(truth, guess, strict=True)]
+    both, told, true = (sum(map(len, part)) for part in ((a & b for a, b in sets), (b for _, b in sets), (a for a, _ in sets)))
+    found = tree_metrics(sparse(truth), sparse(guess), labels)
+    if not parent:
+        assert found == {}
+        return
+    precision, recall = both / told if told else 0.0, both / true if true else 0.0
+    f1 = 2 * both / (told + true) if told + true else 0.0
+    assert found == {
+        "hierarchical_precision": pytest.approx(precision), "hierarchical_recall": pytest.approx(recall),
+        "hierarchical_f1": pytest.approx(f1),
+    }  # fmt: skip

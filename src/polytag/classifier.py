@@ -26,16 +26,19 @@ from polytag.explain.judge import Judge
 from polytag.explain.nearest import Neighbourhood
 from polytag.formats.document import ReadOptions
 from polytag.formats.inputs import checked_count, checked_mapping, checked_path, checked_texts, listed_texts
-from polytag.kernels.sparse_rows import stack_rows
+from polytag.kernels.sparse_rows import stack_rows, without
 from polytag.labels import LabelSet
-from polytag.metrics.of_sets import calibration_error, evaluate
+from polytag.metrics.of_sets import calibration_error, evaluate, main_metrics
+from polytag.metrics.of_trees import tree_metrics
 from polytag.metrics.outcome import Outcome, widen
+from polytag.models.base.judgement import judged_only, warn_of_ignored
 from polytag.models.base.saved_model import SavedModel, restoring
 from polytag.models.model import HeldOut, Model, model_name
 from polytag.relabelling.edit import Edit
 from polytag.run import Run
 from polytag.scores import Scores
 from polytag.storage.artefact import artefact_folder, read_artefact, write_artefact
+from polytag.storage.model_card import model_card
 
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
@@ -120,6 +123,7 @@ class Classifier:
         self.model, self.edits = self.model.core, []
         if self.recipe.promise:
             self.model.held_labels = _PROMISED
+        warn_of_ignored(self.model, self.recipe.model, train, valid)
         self._complete(self.model.fit(train, valid, run), train, valid)
         run.log("decision", self.decision.report)
         return self
@@ -137,6 +141,7 @@ class Classifier:
 
     def _complete(self, held: HeldOut | None, train: Corpus, valid: Corpus | None) -> None:
         """Count the training documents, and fit calibration and decision on held-out scores."""
+        held = judged_only(held, train, valid)
         self.labels = self.model.labels
         counts = np.bincount(train.truth.indices, minlength=len(self.labels))
         if valid is not None:
@@ -146,6 +151,8 @@ class Classifier:
             counts[: len(self._earlier.labels)] += np.asarray(self._earlier.training["label_counts"])
             documents += int(self._earlier.training["documents"])
         self.training = {"documents": documents, "label_counts": counts.astype(np.int64)}
+        if valid is not None:
+            self.training["valid_documents"] = len(valid)
         fewest = min(int(np.diff(part.truth.indptr).min()) for part in (train, valid) if part is not None)
         self._fit_decision(held, fewest)
 
@@ -170,7 +177,9 @@ class Classifier:
                 self.calibration = Platt.fit(scores, truth)
             scores = self.calibration.apply(scores)
         self.decision.fit(scores, truth, self.labels)
-        self.abstention = Abstention.fit(scores, truth, self.decision.held_out_sets(scores, truth, self.labels))
+        sets = self.decision.held_out_sets(scores, truth, self.labels)
+        self.abstention = Abstention.fit(scores, truth, sets)
+        self.decision.report["metrics"] = {"documents": len(scores), **main_metrics(truth, sets)}
         if scores.kind == "probability":
             self.decision.report["calibration_error"] = calibration_error(truth, scores)
 
@@ -304,12 +313,14 @@ class Classifier:
         found = self.outcome(corpus)
         counts, scores = found.train_counts, found.scores
         metrics = evaluate(
-            found.truth, found.predicted, scores, train_counts=counts, train_documents=int(self.training["documents"])
-        )
+            found.truth, found.predicted, scores, train_counts=counts, train_documents=int(self.training["documents"]),
+            weights=found.weights, unknown=found.unknown,
+        )  # fmt: skip
+        metrics |= tree_metrics(found.truth, found.predicted, found.labels, found.weights)
         unseen = counts == 0
         metrics["unseen_labels"] = float(len(np.unique(found.truth.indices[unseen[found.truth.indices]])))
         if scores.kind == "probability":
-            metrics["calibration_error"] = calibration_error(found.truth, scores)
+            metrics["calibration_error"] = calibration_error(found.truth, scores, weights=found.weights)
         if share is not None and self.abstention is not None and found.sureness is not None:
             metrics |= automated(found.truth, found.predicted, found.sureness, self.abstention.level(share))
         return metrics
@@ -334,8 +345,11 @@ class Classifier:
         if self.decision.rule in ("threshold", "per_label", "promise"):
             thresholds = np.full(len(known), np.nan, dtype=np.float32)
             thresholds[: len(self.labels)] = self.decision.thresholds
-        decided = widen(stack_rows(predicted), len(known))
-        return Outcome(known, corpus.truth, decided, wide, counts, thresholds, np.concatenate(sure) if sure else None)
+        decided, unknown = widen(stack_rows(predicted), len(known)), corpus.unknown
+        if unknown is not None:  # what nobody judged is neither right nor wrong
+            decided, wide = without(decided, unknown), wide.without(unknown)
+        sureness = np.concatenate(sure) if sure else None
+        return Outcome(known, corpus.truth, decided, wide, counts, thresholds, sureness, corpus.weights, unknown)
 
     def _rows(self, scores: Scores, top: int | None, ask: float | None) -> Iterator[Prediction]:
         decided = None if top is not None and ask is None else self.decision.decide(scores, self.labels)
@@ -381,7 +395,7 @@ class Classifier:
             with restoring(place):
                 self._from_state(saved)
 
-        write_artefact(place, state, check)
+        write_artefact(place, state, check, model_card(state))
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:

@@ -21,10 +21,11 @@ from polytag.errors import ConfigError, DataError, brief
 from polytag.formats.column_choice import LOOKED_AT, announce
 from polytag.formats.document import BadLine, Columns, Document, ReadOptions
 from polytag.formats.document_files import Reader, write_documents
-from polytag.formats.inputs import checked_labels, checked_texts
+from polytag.formats.inputs import checked_labels, checked_texts, checked_weights
 from polytag.formats.parsers import documents_of
 from polytag.formats.splits import By, Rows, fold_rows, split_rows
-from polytag.labels import LabelSet
+from polytag.kernels.sparse_rows import without
+from polytag.labels import LabelSet, indicator
 
 log = logging.getLogger(__name__)
 _HELD_OUT = 10  # without validation documents, one document in ten is held out
@@ -45,7 +46,8 @@ class HoldOut(NamedTuple):
 class Corpus:
     """Documents and their true labels: row i of ``truth`` (documents × labels) has the labels of ``texts[i]``.
 
-    ``groups`` has the group of every document, if there are any; the empty name means no group.
+    ``groups`` has the group of every document, if there are any; the empty name means no group. ``weights`` says how much every
+    document counts, and ``unknown`` (documents × labels) has the pairs that nobody judged; None = all count 1, all are judged.
     """
 
     ids: list[str]
@@ -53,6 +55,8 @@ class Corpus:
     labels: LabelSet
     truth: csr_array
     groups: list[str] | None = None
+    weights: NDArray[np.float32] | None = None
+    unknown: csr_array | None = None
 
     # -- construction ----------------------------------------------------------------------------------------------
 
@@ -77,8 +81,12 @@ class Corpus:
         groups: Iterable[str] | None = None,
         label_set: LabelSet | None = None,
         classes: Iterable[str] | None = None,
+        weights: Iterable[float] | None = None,
+        unknown: Iterable[Iterable[str]] | None = None,
     ) -> Corpus:
         """Build a corpus from plain lists: the texts, and the label names of each.
+
+        ``weights`` says how much every text counts; ``unknown`` has the labels of every text that nobody judged.
 
         The labels may also be an indicator matrix of 0 and 1 (documents × labels): an array, a sparse matrix or a data frame.
         ``classes`` names its columns; a frame has names already.
@@ -89,11 +97,15 @@ class Corpus:
             label_set = LabelSet(labelled.classes)
         id_list = [str(row) for row in range(1, len(texts) + 1)] if ids is None else _texts_of(ids, "ids")
         group_list = [None] * len(texts) if groups is None else _texts_of(groups, "groups")
-        for what, size in (("labels", len(labelled.rows)), ("ids", len(id_list)), ("groups", len(group_list))):
-            if size != len(texts):
-                raise DataError(f"{len(texts)} texts but {size} {what}; give one for every text")
-        rows = zip(id_list, texts, labelled.rows, group_list, strict=True)
-        documents = [Document(name, text, own, group) for name, text, own, group in rows]
+        weight_list = [None] * len(texts) if weights is None else checked_weights(weights)
+        unknown_list = [None] * len(texts) if unknown is None else checked_labels(unknown).rows
+        lists: dict[str, Sequence[Any]] = {"labels": labelled.rows, "ids": id_list, "groups": group_list}
+        lists |= {"weights": weight_list, "unknown": unknown_list}
+        for what, found in lists.items():
+            if len(found) != len(texts):
+                raise DataError(f"{len(texts)} texts but {len(found)} {what}; give one for every text")
+        rows = zip(id_list, texts, labelled.rows, group_list, weight_list, unknown_list, strict=True)
+        documents = [Document(*row) for row in rows]
         return cls.of_documents(documents, label_set=label_set)
 
     @classmethod
@@ -151,6 +163,7 @@ class Corpus:
             known,
             known.encode(document.labels for document in documents),
             [document.group or "" for document in documents] if grouped else None,
+            *_judgement(documents, known, where),
         )
         if corpus.duplicate_ids:
             log.warning("%s: %d ids occur more than once; all documents are kept", where, len(corpus.duplicate_ids))
@@ -164,9 +177,13 @@ class Corpus:
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents."""
-        groups = itertools.repeat(None) if self.groups is None else self.groups
-        for name, text, labels, group in zip(self.ids, self.texts, self.label_lists(), groups, strict=False):
-            yield Document(name, text, tuple(labels), group)
+        none = itertools.repeat(None)
+        groups = none if self.groups is None else self.groups
+        weights = none if self.weights is None else self.weights.tolist()
+        unknown = none if self.unknown is None else map(tuple, self.labels.decode(self.unknown))
+        columns = zip(self.ids, self.texts, self.label_lists(), groups, weights, unknown, strict=False)
+        for name, text, labels, *extra in columns:
+            yield Document(name, text, tuple(labels), *extra)
 
     def label_lists(self) -> list[list[str]]:
         """The label names of every document."""
@@ -181,7 +198,9 @@ class Corpus:
         """The sha256 of ids, texts and labels, which identifies the training data of a run."""
         digest = hashlib.sha256()
         for document in self.documents():
-            line = json.dumps([document.id, document.text, sorted(document.labels)])
+            judged: list[Any] = [] if document.weight is None else [document.weight]
+            judged += [] if document.unknown is None else [sorted(document.unknown)]
+            line = json.dumps([document.id, document.text, sorted(document.labels), *judged])
             digest.update(line.encode("ascii") + b"\n")
         return digest.hexdigest()
 
@@ -205,8 +224,10 @@ class Corpus:
         numbers = self._row_numbers(rows)
         at = numbers.tolist()
         groups = None if self.groups is None else [self.groups[i] for i in at]
-        truth = self.truth[numbers]
-        return Corpus([self.ids[i] for i in at], [self.texts[i] for i in at], self.labels, truth, groups)
+        weights = None if self.weights is None else self.weights[numbers]
+        unknown = None if self.unknown is None else self.unknown[numbers]
+        ids, texts = [self.ids[i] for i in at], [self.texts[i] for i in at]
+        return Corpus(ids, texts, self.labels, self.truth[numbers], groups, weights, unknown)
 
     def _row_numbers(self, rows: Any) -> NDArray[np.int64]:
         try:
@@ -229,18 +250,16 @@ class Corpus:
         if _checked_set(label_set) is None:
             raise ConfigError("the label set is None; pass a LabelSet")
         found = [label_set.find(name) for name in self.labels]
-        number = np.array([-1 if at is None else at for at in found], dtype=np.int64)[self.truth.indices]
-        row = np.repeat(np.arange(len(self)), np.diff(self.truth.indptr))
-        keep = number >= 0
-        if not keep.all():
-            lost = len(np.unique(self.truth.indices[~keep]))
-            log.warning("dropped %d labels (%d uses) that the label set lacks", lost, int((~keep).sum()))
-        pairs = np.unique(row[keep] * max(len(label_set), 1) + number[keep])  # sorted, unique: two names may become one
-        row, number = np.divmod(pairs, max(len(label_set), 1))
-        indptr = np.searchsorted(row, np.arange(len(self) + 1))
-        ones = np.ones(len(number), dtype=np.float32)
-        truth = csr_array((ones, number.astype(np.int32), indptr), shape=(len(self), len(label_set)))
-        return Corpus(self.ids, self.texts, label_set, truth, self.groups)
+        number = np.array([-1 if at is None else at for at in found], dtype=np.int64)
+        lost = number[self.truth.indices] < 0
+        if lost.any():
+            names = len(np.unique(self.truth.indices[lost]))
+            log.warning("dropped %d labels (%d uses) that the label set lacks", names, int(lost.sum()))
+        truth = _renumbered(self.truth, number, len(label_set))
+        unknown = None if self.unknown is None else _renumbered(self.unknown, number, len(label_set))
+        if unknown is not None:  # two names may become one, of which one is judged
+            unknown = without(unknown, truth)
+        return Corpus(self.ids, self.texts, label_set, truth, self.groups, self.weights, unknown)
 
     def concat(self, other: Corpus) -> Corpus:
         """These documents followed by the others, with the labels of both."""
@@ -248,14 +267,15 @@ class Corpus:
             raise DataError(f"{brief(other)} is not a Corpus; make one with Corpus.of or Corpus.read")
         labels = self.labels if other.labels is self.labels else self.labels.union(other.labels)
         own, more = self.with_labels(labels), other.with_labels(labels)
-        indices = np.concatenate([own.truth.indices, more.truth.indices])
-        indptr = np.concatenate([own.truth.indptr, own.truth.nnz + more.truth.indptr[1:]])
-        shape = (len(own) + len(more), len(labels))
-        truth = csr_array((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=shape)
-        groups = None
+        truth = _above(own.truth, more.truth)
+        weights = unknown = groups = None
+        if own.weights is not None or more.weights is not None:
+            weights = np.concatenate([_ones(part) if part.weights is None else part.weights for part in (own, more)])
+        if own.unknown is not None or more.unknown is not None:
+            unknown = _above(*(_none(part) if part.unknown is None else part.unknown for part in (own, more)))
         if self.groups is not None or other.groups is not None:
             groups = [*(self.groups or [""] * len(self)), *(other.groups or [""] * len(other))]
-        return Corpus([*self.ids, *other.ids], [*self.texts, *other.texts], labels, truth, groups)
+        return Corpus([*self.ids, *other.ids], [*self.texts, *other.texts], labels, truth, groups, weights, unknown)
 
     def split(self, *fractions: float, seed: int = 0, by: By = "random") -> list[Corpus]:
         """Parts with these fractions, as in ``split(0.8, 0.1, 0.1)``; documents keep their order."""
@@ -279,6 +299,51 @@ class Corpus:
     def folds(self, k: int, seed: int = 0, by: By = "random") -> list[tuple[Rows, Rows]]:
         """The k pairs of training rows and held-out rows; every document is held out exactly once."""
         return fold_rows(by, k, len(self), self.truth, self.groups, seed)
+
+
+def _judgement(
+    documents: Sequence[Document], labels: LabelSet, where: str
+) -> tuple[NDArray[np.float32] | None, csr_array | None]:
+    """The weights and the pairs that nobody judged, if any document has them; labels that no document has are left out."""
+    weights = unknown = None
+    if any(document.weight is not None for document in documents):
+        weights = np.array([1.0 if d.weight is None else d.weight for d in documents], dtype=np.float32)
+    if any(document.unknown for document in documents):
+        names = [[name for name in document.unknown or () if labels.find(name) is not None] for document in documents]
+        unknown = labels.encode(names)
+        truth = labels.encode(document.labels for document in documents)
+        if (both := csr_array(unknown.multiply(truth))).nnz:
+            row = int(np.flatnonzero(np.diff(both.indptr))[0])
+            name = labels[int(both.indices[0])]
+            raise DataError(f"{where}, document {documents[row].id!r}: {name!r} is both a label and unknown; remove it from one")
+    return weights, unknown
+
+
+def _renumbered(pairs: csr_array, number: NDArray[np.int64], size: int) -> csr_array:
+    """The same pairs with other label numbers, of which there are ``size``; -1 drops a label."""
+    labels = number[pairs.indices]
+    row = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
+    keep = labels >= 0
+    flat = np.unique(row[keep] * max(size, 1) + labels[keep])  # sorted, unique: two names may become one
+    row, labels = np.divmod(flat, max(size, 1))
+    indptr = np.searchsorted(row, np.arange(pairs.shape[0] + 1))
+    return csr_array((np.ones(len(labels), dtype=np.float32), labels.astype(np.int32), indptr), shape=(pairs.shape[0], size))
+
+
+def _above(one: csr_array, other: csr_array) -> csr_array:
+    """The rows of both, which have the same columns."""
+    indices = np.concatenate([one.indices, other.indices])
+    indptr = np.concatenate([one.indptr, one.nnz + other.indptr[1:]])
+    shape = (one.shape[0] + other.shape[0], one.shape[1])
+    return csr_array((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=shape)
+
+
+def _ones(corpus: Corpus) -> NDArray[np.float32]:
+    return np.ones(len(corpus), dtype=np.float32)
+
+
+def _none(corpus: Corpus) -> csr_array:
+    return indicator([[]] * len(corpus), len(corpus.labels))
 
 
 def _checked_set(labels: Any) -> LabelSet | None:

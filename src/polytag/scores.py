@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from polytag.errors import ConfigError, brief
 from polytag.formats.inputs import checked_count
-from polytag.kernels.sparse_rows import places_of, stack_rows
+from polytag.kernels.sparse_rows import places_of, stack_rows, without
 
 _FEW = 32  # up to this k a kernel selects the best labels; above, all are sorted
 Kind = Literal["probability", "margin"]
@@ -122,6 +122,11 @@ class Scores:
         indptr = np.concatenate([[0], np.cumsum(keep)])[m.indptr]
         matrix = csr_array((m.data[keep], m.indices[keep], indptr), shape=m.shape)
         return replace(self, matrix=matrix)
+
+    def without(self, pairs: csr_array) -> Scores:
+        """The same scores, and decoded sets, without these pairs (documents × labels, ascending)."""
+        decoded = None if self.decoded is None else without(self.decoded, pairs)
+        return replace(self, matrix=without(self.matrix, pairs), decoded=decoded)
 
     def hits(self, truth: csr_array) -> NDArray[np.bool_]:
         """For every stored entry, whether the label is true for the document."""

@@ -25,6 +25,11 @@ def announce(columns: Columns, records: Sequence[Mapping[str, Any]], option: str
 
     ``option`` is how the caller names several text columns.
     """
+    if columns.weight or columns.unknown:
+        extra = [
+            f"{what} from {name}" for what, name in (("weights", columns.weight), ("unjudged labels", columns.unknown)) if name
+        ]
+        log.info("%s: %s", columns.where, ", ".join(extra))
     if columns.options.text:
         return
     others = left_out(columns, records)

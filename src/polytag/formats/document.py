@@ -8,7 +8,7 @@ import json
 import logging
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from polytag.errors import ConfigError, DataError, brief
@@ -45,18 +45,25 @@ LABEL_NAMES = (
 RAW_TEXT = ("title", "content")  # text columns in the files of the Extreme Classification Repository
 ID_NAMES = ("id", "_id", "doc_id", "docid", "document_id", "uid", "uuid")
 GROUP_NAMES = ("group",)
+WEIGHT, UNKNOWN = "weight", "unknown"  # columns with the weight of a document, and with labels that nobody judged
 SEPARATORS = (";", "|", ",")
+LARGEST_WEIGHT = 1e9  # of a document
 FEATURE = r"\d+:[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"  # feature id and weight, as in 17:0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text with an id and labels; documents of one group belong in the same split."""
+    """A text with an id and labels; documents of one group belong in the same split.
+
+    ``weight`` says how much the document counts, 1 if it is None. Nobody judged whether the ``unknown`` labels apply.
+    """
 
     id: str
     text: str
     labels: tuple[str, ...] = ()
     group: str | None = None
+    weight: float | None = None
+    unknown: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -195,6 +202,8 @@ class Columns:
         self.label: str | None = None
         self.id: str | None = None
         self.group: str | None = None
+        self.weight: str | None = None
+        self.unknown: str | None = None
 
     def resolve(self, names: Sequence[str]) -> None:
         """Find the columns by the given or the usual names; the error of a missing column lists the existing ones."""
@@ -214,6 +223,8 @@ class Columns:
             )
         self.id = self._find(asked.id, "id", ID_NAMES, names)
         self.group = self._find(asked.group, "group", GROUP_NAMES, names)
+        if self.need_labels:
+            self.weight, self.unknown = (name if name in names and name not in self.used else None for name in (WEIGHT, UNKNOWN))
 
     def _find(self, asked: str | None, role: str, usual: Sequence[str], names: Sequence[str]) -> str | None:
         if asked is None:
@@ -228,7 +239,8 @@ class Columns:
     @property
     def used(self) -> list[str]:
         """The names of the columns that are used."""
-        return list(dict.fromkeys(name for name in (*self.text, self.label, self.id, self.group) if name is not None))
+        names = (*self.text, self.label, self.id, self.group, self.weight, self.unknown)
+        return list(dict.fromkeys(name for name in names if name is not None))
 
     def document(self, record: Mapping[str, Any], line: int) -> Document:
         """Convert a record to a document; without an id, the line number is its id."""
@@ -239,13 +251,37 @@ class Columns:
             labels = self.cells.labels(record[self.label])
         name = _plain(record.get(self.id), self.id) if self.id is not None else ""
         group = _plain(record.get(self.group), self.group) if self.group is not None else ""
-        return Document(name or str(line), self._text(record), labels, group or None)
+        document = Document(name or str(line), self._text(record), labels, group or None)
+        if self.weight is None and self.unknown is None:
+            return document
+        return self._judged(document, record)
+
+    def _judged(self, document: Document, record: Mapping[str, Any]) -> Document:
+        """The document with its weight and its labels that nobody judged, where it has them."""
+        weight = None if self.weight is None else _weight(record.get(self.weight))
+        unknown = None if self.unknown is None else self.cells.labels(record.get(self.unknown))
+        if unknown and (both := set(unknown) & set(document.labels)):
+            raise BadLine(f"the label {min(both)!r} is among the labels and among the unknown ones; remove it from one")
+        return replace(document, weight=weight, unknown=unknown or None)
 
     def _text(self, record: Mapping[str, Any]) -> str:
         parts = [_plain(record[name], name) for name in self.text if name in record]
         if not parts:
             raise BadLine(f"no {' or '.join(map(repr, self.text))} here, only {_list(record)}")
         return parts[0] if len(parts) == 1 else " ".join(part for part in parts if part)
+
+
+def _weight(value: object) -> float | None:
+    """The weight in a cell; an empty cell is no weight."""
+    if _missing(value) or value == "":
+        return None
+    try:
+        found = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
+    except (ValueError, OverflowError):
+        found = -1.0
+    if not 0 < found < LARGEST_WEIGHT:
+        raise BadLine(f"the weight is {brief(value)}; it must be a number above 0; if it is no weight, rename the column")
+    return found
 
 
 def _plain(value: object, column: str) -> str:

@@ -16,7 +16,18 @@ from pathlib import Path
 from typing import TextIO
 
 from polytag.errors import ConfigError, DataError, brief
-from polytag.formats.document import FEATURE, ID_NAMES, LABEL_NAMES, SEPARATORS, TEXT_NAMES, Columns, Document, ReadOptions
+from polytag.formats.document import (
+    FEATURE,
+    ID_NAMES,
+    LABEL_NAMES,
+    SEPARATORS,
+    TEXT_NAMES,
+    UNKNOWN,
+    WEIGHT,
+    Columns,
+    Document,
+    ReadOptions,
+)
 from polytag.formats.inputs import checked_path
 from polytag.formats.parsers import (
     BLANK,
@@ -50,6 +61,7 @@ FEATURES = re.compile(rf"(?:\d+ \d+ \d+\s*?\n)?(?:\d+(?:,\d+)*)?(?: {FEATURE})+(
 
 CONTROL = re.compile(r"[\t\n\v\f\r\0]+")
 EXAMPLES = 10  # maximum number of bad lines that are stored and logged
+_EXTRA = ("group", WEIGHT, UNKNOWN)
 BATCH = 10_000  # documents per row group of a Parquet file
 
 
@@ -248,8 +260,8 @@ def _write_text(file: TextIO, documents: Iterable[Document], format: str) -> Non
 
 def _json_of(document: Document) -> str:
     record: dict[str, object] = {"id": document.id, "text": document.text, "labels": document.labels}
-    if document.group is not None:
-        record["group"] = document.group
+    extra = {"group": document.group, WEIGHT: document.weight, UNKNOWN: document.unknown}
+    record |= {key: value for key, value in extra.items() if value is not None}
     return json.dumps(record, ensure_ascii=False)
 
 
@@ -284,16 +296,32 @@ def _single_words(document: Document, format: str) -> tuple[str, ...]:
 def _write_table(file: TextIO, documents: Iterable[Document], mark: str) -> None:
     bare = csv.writer(file, delimiter=mark, lineterminator="\n")
     quoted = csv.writer(file, delimiter=mark, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    grouped = False
+    extra: list[str] = []
     for number, document in enumerate(documents):
         if number == 0:
-            grouped = document.group is not None
-            bare.writerow(["id", "text", "labels", *(["group"] if grouped else [])])
-        if document.group and not grouped:
-            raise DataError(f"document {document.id!r} has a group, but the first one has none: give it one, or write jsonl")
-        row = [document.id, document.text, _cell_of(document.labels), *([document.group or ""] if grouped else [])]
+            extra = _extra_of([document])
+            bare.writerow(["id", "text", "labels", *extra])
+        _refuse_more(document, extra)
+        more = {"group": document.group or "", WEIGHT: _number_of(document.weight), UNKNOWN: _cell_of(document.unknown or ())}
+        row = [document.id, document.text, _cell_of(document.labels), *(more[name] for name in extra)]
         # before Python 3.13 the csv module quotes only its own line terminator, and a bare carriage return breaks the row
         (quoted if any("\r" in cell for cell in row) else bare).writerow(row)
+
+
+def _extra_of(documents: Sequence[Document]) -> list[str]:
+    """The columns beyond id, text and labels that these documents have."""
+    return [name for name in _EXTRA if any(getattr(document, name) is not None for document in documents)]
+
+
+def _refuse_more(document: Document, columns: Sequence[str]) -> None:
+    for name in _EXTRA:
+        if getattr(document, name) and name not in columns:
+            what = {"group": "a group", WEIGHT: "a weight", UNKNOWN: "unknown labels"}[name]
+            raise DataError(f"document {document.id!r} has {what}, but the first one has none: give it one, or write jsonl")
+
+
+def _number_of(weight: float | None) -> str:
+    return "" if weight is None else f"{weight:.9g}"
 
 
 def _cell_of(labels: Sequence[str]) -> str:
@@ -307,13 +335,21 @@ def _write_parquet(path: str | Path, documents: Iterable[Document]) -> None:
     import pyarrow.parquet
 
     text = pyarrow.string()
-    schema = pyarrow.schema([("id", text), ("text", text), ("labels", pyarrow.list_(text)), ("group", text)])
+    kinds = {"group": text, WEIGHT: pyarrow.float64(), UNKNOWN: pyarrow.list_(text)}
+    stream = iter(documents)
+    batch = list(itertools.islice(stream, BATCH))
+    extra = ["group", *(name for name in _extra_of(batch) if name != "group")]
+    columns = [("id", text), ("text", text), ("labels", pyarrow.list_(text)), *((name, kinds[name]) for name in extra)]
+    schema = pyarrow.schema(columns)
     with contextlib.ExitStack() as stack:
         place = path if str(path) == "-" else stack.enter_context(written(path))
         file = open_bytes(place, "wb")
         if str(path) != "-":
             stack.enter_context(file)
         with pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-            stream = iter(documents)
-            while batch := [dataclasses.asdict(document) for document in itertools.islice(stream, BATCH)]:
-                writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
+            while batch:
+                for document in batch:
+                    _refuse_more(document, extra)
+                rows = [dataclasses.asdict(document) for document in batch]
+                writer.write_table(pyarrow.Table.from_pylist(rows, schema=schema))
+                batch = list(itertools.islice(stream, BATCH))

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from polytag.errors import ConfigError, DataError, brief
-from polytag.formats.document import BadLine, label_names
+from polytag.formats.document import LARGEST_WEIGHT, BadLine, label_names
 
 _NO_LIST = (str, bytes, bytearray, Mapping, set, frozenset)
 
@@ -73,6 +73,19 @@ def checked_labels(labels: Any, classes: Any = None) -> Labelled:
     if classes is not None or is_indicator(rows):
         return _of_matrix(_as_matrix(rows), classes)
     return Labelled([_names(own, row) for row, own in enumerate(rows)])
+
+
+def checked_weights(weights: Any) -> list[float | None]:
+    """The weights of texts: numbers above 0."""
+    if isinstance(weights, str) or not isinstance(weights, Iterable):
+        raise DataError(f"the weights are {brief(weights)}; pass a list with one number for every text")
+    found: list[float | None] = []
+    for row, weight in enumerate(weights):
+        number = float(weight) if isinstance(weight, int | float | np.integer | np.floating) else -1.0
+        if not 0 < number < LARGEST_WEIGHT:
+            raise DataError(f"the weight of text {row} is {brief(weight)}; it must be a number above 0")
+        found.append(number)
+    return found
 
 
 def _names(own: Any, row: int) -> tuple[str, ...]:

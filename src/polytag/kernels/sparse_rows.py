@@ -19,6 +19,13 @@ def places_of(entries: csr_array, matrix: csr_array) -> tuple[NDArray[np.int64],
     return at, known
 
 
+def without(matrix: csr_array, pairs: csr_array) -> csr_array:
+    """The matrix without the entries that another one has, whatever their values."""
+    keep = ~places_of(matrix, pairs)[1]
+    indptr = np.concatenate([[0], np.cumsum(keep)])[matrix.indptr]
+    return csr_array((matrix.data[keep], matrix.indices[keep], indptr), shape=matrix.shape)
+
+
 def contains(matrix: csr_array, labels: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Whether each row of the matrix has an entry for these labels (rows, any), in any order; False for -1."""
     n, n_labels = matrix.shape

@@ -69,6 +69,43 @@ def _look(
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
+def _look_judged(
+    i: int, margin: Any, signs: Any, alpha: Any, inverse: Any, square: Any, chained: bool,
+    high: Any, low: Any, fresh: Any, step: Any,
+) -> Any:  # fmt: skip
+    """The same where documents have weights, or nobody judged some labels, which do not change.
+
+    It is a function of its own, so that the results without weights stay the same to the bit.
+    """
+    change = np.float32(0.0)
+    for j in range(WIDTH):
+        a = alpha[i, j]
+        mark = signs[i, j]
+        sign = np.float32(1.0) if mark > 0 else np.float32(-1.0)
+        slack = (inverse[1, j] if mark > 0 else inverse[0, j]) * abs(mark)
+        gradient = np.float32(0.0) if mark == 0 else sign * margin[j] - np.float32(1.0) + slack * a
+        projected = gradient if a > 0 else min(gradient, np.float32(0.0))
+        high[j] = max(high[j], projected)
+        low[j] = min(low[j], projected)
+        change = max(change, abs(projected))
+        fresh[j] = max(a - gradient / (square + slack), np.float32(0.0))
+        if chained and mark > 0:
+            square += np.float32(1.0)
+        step[j] = (fresh[j] - a) * sign
+    return change
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _weighted(rows: Any, signs: Any) -> bool:
+    """Whether any sign is neither 1 nor -1."""
+    for i in rows:
+        for j in range(WIDTH):
+            if abs(signs[i, j]) != 1:
+                return True
+    return False
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def _widest(high: Any, low: Any) -> Any:
     """The largest range of the projected gradients of a label."""
     worst = np.float32(0.0)
@@ -84,7 +121,8 @@ def solve_block(
 ) -> int:  # fmt: skip
     """Dual coordinate descent for WIDTH labels at once: L2-regularised squared hinge with a bias term.
 
-    ``signs`` (documents, WIDTH) is 1 where a label is true, else -1. ``inverse`` (2, WIDTH) is 1/2C of negatives and positives.
+    ``signs`` (documents, WIDTH) is 1 where a label is true, else -1, each divided by the weight of the document; 0 where nobody
+    judged the label. ``inverse`` (2, WIDTH) is 1/2C of negatives and positives.
     ``weights`` (features, WIDTH), ``bias`` (WIDTH) and ``alpha`` (documents, WIDTH) are updated in place, so that the solution
     for one C initialises the next. With ``links`` (WIDTH, WIDTH) the labels form a chain: a true label of the block is a feature
     of the later labels. With ``links`` (0, 0) they are independent.
@@ -99,6 +137,7 @@ def solve_block(
     state = np.uint64(seed) * np.uint64(2685821657736338717) + np.uint64(88172645463325252)
     negligible = np.float32(REST * tolerance)
     chained = links.shape[0] > 0
+    weighted = _weighted(rows, signs)
     for passes in range(1, max_passes + 1):
         for j in range(WIDTH):
             high[j], low[j] = -np.inf, np.inf
@@ -114,7 +153,11 @@ def solve_block(
             row_times_block(margin, weights, indices, data, indptr[i], ends[i])
             if chained:
                 _add_links(margin, links, signs, i)
-            if _look(i, margin, signs, alpha, inverse, squares[i], chained, high, low, fresh, step) > negligible:
+            if weighted:
+                change = _look_judged(i, margin, signs, alpha, inverse, squares[i], chained, high, low, fresh, step)
+            else:
+                change = _look(i, margin, signs, alpha, inverse, squares[i], chained, high, low, fresh, step)
+            if change > negligible:
                 for j in range(WIDTH):
                     bias[j] += step[j]
                     alpha[i, j] = fresh[j]

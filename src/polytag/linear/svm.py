@@ -7,7 +7,7 @@ most frequent first, are solved together, so that a document is loaded once for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
@@ -35,6 +35,37 @@ class Problem:
 
     features: csr_array
     truth: csr_array
+    weights: NDArray[np.float32] | None = None  # of the documents; None = 1
+    unknown: csr_array | None = None  # pairs that nobody judged; None = all are judged
+
+    @classmethod
+    def of(cls, features: csr_array, corpus: Any) -> Problem:
+        """The problem of a corpus: its true labels, weights and pairs that nobody judged."""
+        return cls(features, corpus.truth, corpus.weights, corpus.unknown)
+
+    def rows(self, chosen: NDArray[Any]) -> Problem:
+        """The problem of some documents."""
+        weights = None if self.weights is None else self.weights[chosen]
+        unknown = None if self.unknown is None else csr_array(self.unknown[chosen])
+        return Problem(csr_array(self.features[chosen]), csr_array(self.truth[chosen]), weights, unknown)
+
+    def signs(self, labels: NDArray[Any]) -> NDArray[np.float32]:
+        """Per document and label of a block: 1 / weight where the label is true, minus that where not, 0 if nobody judged."""
+        found = np.full((self.features.shape[0], WIDTH), -1, dtype=np.float32)
+        for pairs, sign in ((self.documents_of, 1), (self.unjudged, 0)):
+            if pairs is not None:
+                indptr, documents = pairs
+                for j, label in enumerate(labels):
+                    found[documents[indptr[label] : indptr[label + 1]], j] = sign
+        return found if self.weights is None else found / self.weights[:, None]
+
+    @cached_property
+    def unjudged(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """The documents for which nobody judged a label: indptr and indices by label."""
+        if self.unknown is None:
+            return None
+        columns = self.unknown.tocsc()
+        return columns.indptr, columns.indices
 
     @cached_property
     def arrays(self) -> Rows:
@@ -189,7 +220,7 @@ def train_separators(
     order = np.argsort(-counts, kind="stable") if chain is None else np.asarray(chain)
     heavier = imbalance_weights(counts, len(used), solver.balance)
     data = problem if chain is None else _with_label_features(problem, order)
-    _ = data.arrays, data.squares, data.documents_of  # computed once, before the threads use them
+    _ = data.arrays, data.squares, data.documents_of, data.unjudged  # computed once, before the threads use them
 
     def solve(start: int) -> list[_Solved]:
         return _solve_labels(data, used, order, start, heavier, strengths, solver, n_features if chain is not None else 0)
@@ -212,7 +243,7 @@ def _with_label_features(problem: Problem, order: NDArray[Any]) -> Problem:
     """Append the labels of every document to its features, in the order of the chain."""
     reordered = problem.truth[:, order]
     reordered.sort_indices()
-    return Problem(csr_array(hstack([problem.features, reordered], format="csr", dtype=np.float32)), problem.truth)
+    return replace(problem, features=csr_array(hstack([problem.features, reordered], format="csr", dtype=np.float32)))
 
 
 def _solve_labels(
@@ -223,10 +254,7 @@ def _solve_labels(
     indptr, indices, data = problem.arrays
     labels = order[start : start + WIDTH]
     n_documents, n_features = problem.features.shape
-    signs = np.full((n_documents, WIDTH), -1, dtype=np.float32)
-    by_label, documents = problem.documents_of
-    for j, label in enumerate(labels):
-        signs[documents[by_label[label] : by_label[label + 1]], j] = 1
+    signs = problem.signs(labels)
     ends, squares, links = indptr[1:], problem.squares, np.zeros((0, 0), dtype=np.float32)
     if chained_after:
         later = indices >= chained_after + start

@@ -38,17 +38,28 @@ def require_same_shape(truth: csr_array, other: csr_array, name: str) -> None:
 
 
 def ranking_metrics(
-    truth: csr_array, scores: Scores, ks: Sequence[int] = (1, 3, 5), inverse_propensities: Floats | None = None
+    truth: csr_array,
+    scores: Scores,
+    ks: Sequence[int] = (1, 3, 5),
+    inverse_propensities: Floats | None = None,
+    weights: NDArray[Any] | None = None,
 ) -> dict[str, float]:
-    """P@k, R@k, nDCG@k and label-ranking average precision; PSP@k and PSnDCG@k if inverse propensities are given."""
+    """P@k, R@k, nDCG@k and label-ranking average precision; PSP@k and PSnDCG@k if inverse propensities are given.
+
+    ``weights`` says how much every document counts.
+    """
     require_same_shape(truth, scores.matrix, "the scores")
     if any(k < 1 for k in ks):
         raise ConfigError(f"k must be 1 or more in p@k and the other metrics at k, not {min(ks)}")
     sums: Sums = defaultdict(float)
+    start = 0
     for rows_truth, rows_scores in _blocks(truth, scores):
-        _add_at_k(sums, rows_truth, rows_scores, ks, inverse_propensities)
-        sums["lrap"] += _average_precisions(rows_truth, rows_scores)
-    documents = max(truth.shape[0], 1)
+        stop = start + len(rows_scores)
+        total = _Total(None if weights is None else weights[start:stop])
+        _add_at_k(sums, rows_truth, rows_scores, ks, inverse_propensities, total)
+        sums["lrap"] += total(_average_precisions(rows_truth, rows_scores))
+        start = stop
+    documents = max(truth.shape[0], 1) if weights is None else max(float(weights.sum(dtype=np.float64)), 1e-30)
     result = {f"{name}@{k}": sums[f"{name}@{k}"] / documents for name in ("p", "r", "ndcg") for k in ks}
     if inverse_propensities is not None:
         for key in (f"{name}@{k}" for name in ("psp", "psndcg") for k in ks):
@@ -56,17 +67,36 @@ def ranking_metrics(
     return result | {"lrap": sums["lrap"] / documents}
 
 
-def calibration_error(truth: csr_array, scores: Scores, bins: int = 15) -> float:
+class _Total:
+    """The sum over the documents of a block, each counted with its weight."""
+
+    def __init__(self, weights: NDArray[Any] | None) -> None:
+        self.weights = weights
+
+    def __call__(self, values: NDArray[Any]) -> float:
+        if self.weights is None:
+            return float(values.sum())
+        return float(values.reshape(len(values), -1).sum(axis=1) @ self.weights.astype(np.float64))
+
+
+def calibration_error(truth: csr_array, scores: Scores, bins: int = 15, weights: NDArray[Any] | None = None) -> float:
     """Expected calibration error over the stored entries, in bins of equal width; absent entries are ignored."""
     require_same_shape(truth, scores.matrix, "the scores")
     if scores.kind != "probability":
         raise ConfigError("margins have no calibration error; calibrate them to probabilities first")
     gap = np.zeros(bins)  # per bin: the sum of the probabilities minus the number of true labels
+    start, counted = 0, 0.0
     for rows_truth, rows_scores in _blocks(truth, scores):
         probability = rows_scores.matrix.data.astype(np.float64)
         place = np.clip((probability * bins).astype(np.int64), 0, bins - 1)
-        gap += np.bincount(place, weights=probability - rows_scores.hits(rows_truth), minlength=bins)
-    return float(np.abs(gap).sum() / max(scores.matrix.nnz, 1))
+        apart = probability - rows_scores.hits(rows_truth)
+        if weights is not None:
+            each = np.repeat(weights[start : start + len(rows_scores)], np.diff(rows_scores.matrix.indptr))
+            apart, counted = apart * each, counted + float(each.sum(dtype=np.float64))
+        gap += np.bincount(place, weights=apart, minlength=bins)
+        start += len(rows_scores)
+    size = max(scores.matrix.nnz, 1) if weights is None else max(counted, 1e-30)
+    return float(np.abs(gap).sum() / size)
 
 
 def _blocks(truth: csr_array, scores: Scores) -> Iterator[tuple[csr_array, Scores]]:
@@ -79,7 +109,7 @@ def _blocks(truth: csr_array, scores: Scores) -> Iterator[tuple[csr_array, Score
 # -- at k --------------------------------------------------------------------------------------------------------------
 
 
-def _add_at_k(sums: Sums, truth: csr_array, scores: Scores, ks: Sequence[int], inverse: Floats | None) -> None:
+def _add_at_k(sums: Sums, truth: csr_array, scores: Scores, ks: Sequence[int], inverse: Floats | None, total: _Total) -> None:
     """Add the sums of all metrics at k over the documents of a block."""
     width = max(ks, default=0)
     discount = 1 / np.log2(np.arange(2, width + 2))
@@ -90,12 +120,12 @@ def _add_at_k(sums: Sums, truth: csr_array, scores: Scores, ks: Sequence[int], i
     gains = {} if inverse is None else _gains(truth, labels, hit, inverse, scores.names)
     for k in ks:
         found, perfect, most = hit[:, :k].sum(axis=1), ideal[np.minimum(true, k)], min(k, hit.shape[1])
-        sums[f"p@{k}"] += float(found.sum() / k)
-        sums[f"r@{k}"] += float(ratio(found, true).sum())
-        sums[f"ndcg@{k}"] += float(ratio(hit[:, :k] @ discount[:most], perfect).sum())
+        sums[f"p@{k}"] += total(found) / k
+        sums[f"r@{k}"] += total(ratio(found, true))
+        sums[f"ndcg@{k}"] += total(ratio(hit[:, :k] @ discount[:most], perfect))
         for prefix, gain in gains.items():
-            sums[f"{prefix}psp@{k}"] += float(gain[:, :k].sum() / k)
-            sums[f"{prefix}psndcg@{k}"] += float(ratio(gain[:, :k] @ discount[:most], perfect).sum())
+            sums[f"{prefix}psp@{k}"] += total(gain[:, :k]) / k
+            sums[f"{prefix}psndcg@{k}"] += total(ratio(gain[:, :k] @ discount[:most], perfect))
 
 
 def _gains(
@@ -111,8 +141,8 @@ def _gains(
 # -- label-ranking average precision -----------------------------------------------------------------------------------
 
 
-def _average_precisions(truth: csr_array, scores: Scores) -> float:
-    """The sum over documents of the label-ranking average precision; absent entries are tied at ``scores.absent``.
+def _average_precisions(truth: csr_array, scores: Scores) -> Floats:
+    """The label-ranking average precision of every document; absent entries are tied at ``scores.absent``.
 
     The rank r of a true label is the number of labels that score at least as much. The label contributes the share of true
     labels among these r. Labels that are not stored are counted, but never materialised.
@@ -135,7 +165,7 @@ def _average_precisions(truth: csr_array, scores: Scores) -> float:
     )
     precision = np.bincount(of, weights=times * good / rank, minlength=len(scores))
     # As in scikit-learn, the average precision of a document without true labels is 1.
-    return float(np.where(true == 0, 1.0, ratio(precision, true)).sum())
+    return np.where(true == 0, 1.0, ratio(precision, true))
 
 
 def _order(row: NDArray[Any], value: NDArray[Any]) -> NDArray[np.uint64]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.errors import ConfigError
+from polytag.kernels.sparse_rows import without
 from polytag.linear.class_weights import propensities
 from polytag.metrics.of_rankings import calibration_error, ranking_metrics, ratio, require_same_shape
 from polytag.scores import Scores
@@ -19,6 +20,7 @@ __all__ = [
     "evaluate",
     "frequency_groups",
     "macro_f1",
+    "main_metrics",
     "micro_f1",
     "propensities",
     "ranking_metrics",
@@ -43,20 +45,28 @@ def evaluate(
     ks: Sequence[int] = (1, 3, 5),
     propensity_a: float = 0.55,
     propensity_b: float = 1.5,
+    weights: NDArray[Any] | None = None,
+    unknown: csr_array | None = None,
 ) -> dict[str, float]:
-    """All metrics that apply: label sets need ``predicted``, rankings ``scores``, propensities ``train_counts``."""
+    """All metrics that apply: label sets need ``predicted``, rankings ``scores``, propensities ``train_counts``.
+
+    ``weights`` says how much every document counts. Pairs that nobody judged (``unknown``) count neither as right nor as wrong.
+    """
     if train_counts is not None and len(train_counts) != truth.shape[1]:
         raise ConfigError(f"train_counts has {len(train_counts)} entries for {truth.shape[1]} labels; give one count per label")
+    if unknown is not None:
+        predicted = None if predicted is None else without(predicted, unknown)
+        scores = None if scores is None else scores.without(unknown)
     result: dict[str, float] = {}
     if predicted is not None:
-        result |= set_metrics(truth, predicted, train_counts)
+        result |= set_metrics(truth, predicted, train_counts, weights, unknown)
     if scores is not None:
         inverse = None
         if train_counts is not None:
             if train_documents is None:
                 raise ConfigError("train_counts needs train_documents, the number of training documents, for the propensities")
             inverse = 1 / propensities(train_counts, train_documents, propensity_a, propensity_b)
-        result |= ranking_metrics(truth, scores, ks, inverse)
+        result |= ranking_metrics(truth, scores, ks, inverse, weights)
     documents = truth.shape[0]
     return result | {"true_labels_per_document": truth.nnz / max(documents, 1), "documents": float(documents)}
 
@@ -81,21 +91,45 @@ def subset_accuracy(truth: csr_array, predicted: csr_array) -> float:
     return mean(per_document(truth, predicted).exact)
 
 
-def set_metrics(truth: csr_array, predicted: csr_array, train_counts: NDArray[Any] | None = None) -> dict[str, float]:
-    """Micro, macro and samples averages, subset accuracy, Hamming loss, and macro-F1 by training frequency."""
-    labels, documents = per_label(truth, predicted), per_document(truth, predicted)
+def set_metrics(
+    truth: csr_array,
+    predicted: csr_array,
+    train_counts: NDArray[Any] | None = None,
+    weights: NDArray[Any] | None = None,
+    unknown: csr_array | None = None,
+) -> dict[str, float]:
+    """Micro, macro and samples averages, subset accuracy, Hamming loss, and macro-F1 by training frequency.
+
+    ``weights`` says how much every document counts; ``unknown`` pairs, which are not predicted, are no part of the Hamming loss.
+    """
+    labels, documents = per_label(truth, predicted, weights), per_document(truth, predicted)
     both = Counts(labels.hits.sum(keepdims=True), labels.predicted.sum(keepdims=True), labels.true.sum(keepdims=True))
     occurs = labels.true > 0
     wrong = both.predicted[0] + both.true[0] - 2 * both.hits[0]
-    hamming = wrong / max(truth.shape[0] * truth.shape[1], 1)
+    hamming = wrong / max(_pairs(truth.shape, weights, unknown), 1e-30)
     result = both.averages("micro") | labels.only(occurs).averages("macro") | {"macro_f1_all": mean(labels.f1)}
-    result |= documents.averages("samples") | {"subset_accuracy": mean(documents.exact)}
+    result |= documents.averages("samples", weights) | {"subset_accuracy": mean(documents.exact, weights)}
     result |= {"hamming_loss": float(hamming), "hamming_accuracy": float(1 - hamming)}
     group = frequency_groups(labels.true if train_counts is None else train_counts)
     for number, name in enumerate(GROUPS):
         member = occurs & (group == number)
         result |= {f"{name}_macro_f1": mean(labels.f1[member]), f"{name}_labels": float(member.sum())}
     return result | {"predicted_labels_per_document": predicted.nnz / max(predicted.shape[0], 1)}
+
+
+def _pairs(shape: tuple[int, ...], weights: NDArray[Any] | None, unknown: csr_array | None) -> float:
+    """The pairs of documents and labels that were judged, each with the weight of its document."""
+    each = np.full(shape[0], shape[1], dtype=np.float64)
+    if unknown is not None:
+        each -= np.diff(unknown.indptr)
+    return float(each.sum() if weights is None else each @ weights)
+
+
+def main_metrics(truth: csr_array, predicted: csr_array) -> dict[str, float]:
+    """The metrics of label sets that a summary needs."""
+    found = set_metrics(truth, predicted)
+    names = ("micro_f1", "micro_precision", "micro_recall", "macro_f1", "subset_accuracy", "predicted_labels_per_document")
+    return {name: found[name] for name in names}
 
 
 def frequency_groups(counts: NDArray[Any], shares: Sequence[float] = (HEAD_SHARE, MIDDLE_SHARE)) -> NDArray[np.int8]:
@@ -132,10 +166,10 @@ class Counts(NamedTuple):
         """The counts of the selected labels or documents."""
         return Counts(self.hits[mask], self.predicted[mask], self.true[mask])
 
-    def averages(self, name: str) -> dict[str, float]:
+    def averages(self, name: str, weights: NDArray[Any] | None = None) -> dict[str, float]:
         """Mean precision, recall and F1; ``name`` is the prefix of the keys."""
-        precision, recall = mean(ratio(self.hits, self.predicted)), mean(ratio(self.hits, self.true))
-        return {f"{name}_precision": precision, f"{name}_recall": recall, f"{name}_f1": mean(self.f1)}
+        precision, recall = mean(ratio(self.hits, self.predicted), weights), mean(ratio(self.hits, self.true), weights)
+        return {f"{name}_precision": precision, f"{name}_recall": recall, f"{name}_f1": mean(self.f1, weights)}
 
 
 def common(truth: csr_array, predicted: csr_array) -> csr_array:
@@ -144,10 +178,12 @@ def common(truth: csr_array, predicted: csr_array) -> csr_array:
     return csr_array(truth.multiply(predicted))
 
 
-def per_label(truth: csr_array, predicted: csr_array) -> Counts:
-    """The counts of every label."""
+def per_label(truth: csr_array, predicted: csr_array, weights: NDArray[Any] | None = None) -> Counts:
+    """The counts of every label; each document counts with its weight."""
     parts = (common(truth, predicted), predicted, truth)
-    return Counts(*(np.bincount(m.indices, minlength=truth.shape[1]).astype(np.float64) for m in parts))
+    each = [None if weights is None else np.repeat(weights, np.diff(m.indptr)) for m in parts]
+    counts = (np.bincount(m.indices, w, minlength=truth.shape[1]) for m, w in zip(parts, each, strict=True))
+    return Counts(*(count.astype(np.float64) for count in counts))
 
 
 def per_document(truth: csr_array, predicted: csr_array) -> Counts:
@@ -156,6 +192,8 @@ def per_document(truth: csr_array, predicted: csr_array) -> Counts:
     return Counts(*(np.diff(m.indptr).astype(np.float64) for m in parts))
 
 
-def mean(values: Floats) -> float:
-    """The mean; 0 of nothing."""
+def mean(values: Floats, weights: NDArray[Any] | None = None) -> float:
+    """The mean, weighted or not; 0 of nothing."""
+    if weights is not None and len(values):
+        return float(values @ weights / weights.sum(dtype=np.float64))
     return float(values.mean()) if len(values) else 0.0

@@ -18,7 +18,8 @@ class Outcome(NamedTuple):
 
     ``scores`` holds at most 100 labels per document. ``train_counts`` has the training documents of every label,
     ``thresholds`` its threshold (NaN for labels that were not in training), or None if the decision has none.
-    ``sureness`` says how sure the decision is of every document, or is None if the classifier does not know.
+    ``sureness`` says how sure the decision is of every document, or is None if the classifier does not know. ``weights`` says how
+    much every document counts. Pairs that nobody judged (``unknown``) are neither predicted nor scored.
     """
 
     labels: LabelSet
@@ -28,6 +29,8 @@ class Outcome(NamedTuple):
     train_counts: NDArray[np.int64]
     thresholds: NDArray[np.float32] | None
     sureness: NDArray[np.float64] | None = None
+    weights: NDArray[np.float32] | None = None
+    unknown: csr_array | None = None
 
     def over(self, labels: LabelSet) -> Outcome:
         """The same with the columns of another label set, which has all these labels."""
@@ -45,7 +48,9 @@ class Outcome(NamedTuple):
             thresholds = np.full(len(labels), np.nan, dtype=np.float32)
             thresholds[number] = self.thresholds
         scores = replace(self.scores, matrix=moved(self.scores.matrix), names=labels.names)
-        return Outcome(labels, moved(self.truth), moved(self.predicted), scores, counts, thresholds, self.sureness)
+        unknown = None if self.unknown is None else moved(self.unknown)
+        pairs = moved(self.truth), moved(self.predicted)
+        return Outcome(labels, *pairs, scores, counts, thresholds, self.sureness, self.weights, unknown)
 
 
 def widen(matrix: csr_array, n_labels: int) -> csr_array:

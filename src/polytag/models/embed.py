@@ -64,7 +64,7 @@ class Embed(LinearModel):
         if self.inputs == "both":
             self.tfidf = Tfidf().fit(texts)
         vectors = run.stage("vectors", lambda: {"vectors": self._vectors(texts, run)})["vectors"]
-        return Problem(self._joined(np.asarray(vectors), texts), corpus.truth)
+        return Problem.of(self._joined(np.asarray(vectors), texts), corpus)
 
     def _rows(self, texts: Sequence[str]) -> csr_array:
         texts = prepare(texts, self.texts.preprocess, self.texts.max_words)

@@ -46,6 +46,7 @@ class LabelPowerset(TfidfModel):
     """
 
     rule: ClassVar[str] = "decoded"
+    judged: ClassVar[tuple[str, ...]] = ("weights",)  # a set with unknown labels is a class of its own
 
     solver: SolverSettings = group(SolverSettings, c=[0.5, 1.0, 2.0], balance=0.0)
     features: TfidfSettings = group(TfidfSettings, ngrams=[1])
@@ -61,7 +62,7 @@ class LabelPowerset(TfidfModel):
             (np.ones(len(used), dtype=np.float32), classes[counts[1:] > 0], np.cumsum(counts)),
             shape=(len(classes), sets.shape[0]),
         )
-        as_classes = Problem(problem.features, truth)
+        as_classes = Problem(problem.features, truth, problem.weights)
         return [
             Powerset(separators, sets) for separators in train_separators(as_classes, strengths, self.make_solver(), rows=used)
         ]

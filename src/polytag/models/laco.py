@@ -290,13 +290,13 @@ class Laco(JointModel):
     def _loss(self, network: nn.Module, batch: Batch) -> Tensor:
         assert isinstance(network, LacoNetwork) and batch.targets is not None
         joint = network.encode(batch.ids, batch.mask)
-        loss = self._label_loss(network.classify(joint), batch.targets)
+        loss = self._label_loss(network.classify(joint), batch.targets, batch.judged)
         if network.pairs is not None:
             loss = loss + self.alpha * network.pairs(joint.labels, batch.targets)
         if network.condition is not None:
             loss = loss + (1 - self.alpha) * network.condition(joint.labels, batch.targets)
         if network.shared is not None:
-            loss = loss + self.shared_weight * self._label_loss(network.share(joint), batch.targets)
+            loss = loss + self.shared_weight * self._label_loss(network.share(joint), batch.targets, batch.judged)
         return loss
 
     def _inherit(self, earlier: NeuralModel) -> None:

@@ -85,6 +85,8 @@ class Model(ABC):
     """Whether labels can be added after training, with suitable settings."""
     composite: ClassVar[bool] = False
     """Whether it consists of models that have settings of their own."""
+    judged: ClassVar[tuple[str, ...]] = ()
+    """What training respects of a corpus: the weights of documents, the pairs that nobody judged."""
     learns_from_valid: ClassVar[bool] = False
     """Whether ``fit`` also trains on the validation documents."""
 

@@ -61,6 +61,7 @@ class Seqtag(JointModel):
     """
 
     exportable: ClassVar[bool] = False
+    judged: ClassVar[tuple[str, ...]] = ()
 
     objective: LossSettings = group(LossSettings, without=("loss", "focus", "positive_weight", "smoothing"))
     decoder: DecoderSettings = group(

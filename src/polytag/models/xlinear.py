@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,8 @@ _VECTORS = "polytag.nn.encoding.frozen_encoder:DocumentVectors"  # imported on d
 class XLinear(Model):
     """Linear separators at the nodes of a balanced label tree, which is searched with a beam."""
 
+    judged: ClassVar[tuple[str, ...]] = ("weights", "unknown")
+
     tree: TreeSettings = group(TreeSettings, without=("clusters",))
     search: SearchSettings = group(SearchSettings, without=("length_penalty",), limits={"beam": (1, 10_000)}, beam=TREE_BEAM)
     ranking: RankSettings = group(RankSettings, without=("join",), unless={"join_weight": {"document_encoder": ("",)}})
@@ -72,7 +74,7 @@ class XLinear(Model):
         self._estimate(problem, 2 if self.held_out.refit and len(hidden) else 1, run)
         held, self.curve = None, list(STRAIGHT)
         if len(hidden):
-            part = Problem(csr_array(problem.features[seen]), csr_array(problem.truth[seen]))
+            part = problem.rows(seen)
             self.forest = self.train_forest(part, run, "held/" if self.held_out.refit else "")
             scores = self._held(csr_array(problem.features[hidden]), problem.truth[hidden], corpus.labels.names)
             held = HeldOut(problem.truth[hidden], scores, hidden)
@@ -104,7 +106,7 @@ class XLinear(Model):
             found = np.asarray(state["vectors"])
             self.centre = found[seen].mean(axis=0)
             rows = joined_rows(rows, found, self.centre, self.ranking.join_weight)
-        return Problem(rows, corpus.truth)
+        return Problem.of(rows, corpus)
 
     def rows(self, texts: Sequence[str]) -> csr_array:
         """The features of texts: tf-idf, joined with the document vector if there is an encoder."""

@@ -4,6 +4,7 @@
 ``arrays-<checksum>.safetensors`` have the arrays, each named by its JSON pointer in the tree.
 Array files are named by their content, so a new artefact never overwrites the files of the old one.
 Replacing ``artefact.json`` is the only switch between the two.
+``README.md`` is the model card. Nothing reads it; ``artefact.json`` has its checksum, which tells whether it is of this model.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from polytag.storage.state_json import State, decode, encode
 
 FORMAT = 1
 MANIFEST = "artefact.json"
+CARD = "README.md"
 SHARD_BYTES = 1 << 30
 _ARRAY_FILE = re.compile(r"arrays-[0-9a-f]{12}\.safetensors")
 _TEMPORARY = re.compile(r"\.writing-[0-9a-f]{32}\.tmp")
@@ -34,12 +36,16 @@ _REMEDY = "copy the folder again from where it was saved, or train again"
 
 
 class ArtefactInfo(NamedTuple):
-    """The metadata of an artefact: format number, version that wrote it, files and their total size."""
+    """The metadata of an artefact: format number, version that wrote it, files and their total size.
+
+    ``card`` says whether the model card is the one that was saved with it: ``as saved``, ``changed`` or ``missing``.
+    """
 
     format: int
     polytag: str
     files: tuple[str, ...]
     bytes: int
+    card: str = "missing"
 
 
 def polytag_version() -> str:
@@ -79,8 +85,10 @@ def file_digest(path: Path) -> str:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def write_artefact(folder: str | Path, state: State, check: Callable[[State], None] | None = None) -> None:
+def write_artefact(folder: str | Path, state: State, check: Callable[[State], None] | None = None, card: str = "") -> None:
     """Save a state in a new or existing folder, atomically: a kill leaves either the old or the new state.
+
+    ``card`` is the text of the model card. It follows the state: after a kill the one of the earlier state may be there.
 
     ``check`` gets the state as read back from the new files, before they replace the old ones. If it raises, nothing is saved.
     """
@@ -92,11 +100,14 @@ def write_artefact(folder: str | Path, state: State, check: Callable[[State], No
         kept = {path.name for path in folder.iterdir()}
         files = [_write_shard(folder, shard) for shard in _shards(arrays)]
         _sync_folder(folder)
-        manifest = _write_temporary(folder, [_manifest(tree, files)])[0]
+        readme, digest, _ = _write_temporary(folder, [card.encode("utf-8", "replace")]) if card else (None, "", 0)
+        manifest = _write_temporary(folder, [_manifest(tree, files, digest)])[0]
         if check is not None:
             check(_read_back(folder, manifest))
         os.replace(manifest, folder / MANIFEST)
         kept |= {file["name"] for file in files}
+        if readme is not None:
+            os.replace(readme, folder / CARD)
         _sync_folder(folder)
     except Exception as error:
         _remove_leftovers(folder, kept)
@@ -140,9 +151,9 @@ def _write_shard(folder: Path, shard: Arrays) -> dict[str, Any]:
     return {"name": target.name, "bytes": size, "sha256": digest}
 
 
-def _manifest(tree: Any, files: list[dict[str, Any]]) -> bytes:
-    """The text of artefact.json; the first line is the checksum of the rest."""
-    parts = {"format": FORMAT, "polytag": polytag_version(), "files": files, "state": tree}
+def _manifest(tree: Any, files: list[dict[str, Any]], card: str = "") -> bytes:
+    """The text of artefact.json; the first line is the checksum of the rest. ``card`` is the checksum of the model card."""
+    parts = {"format": FORMAT, "polytag": polytag_version(), **({"card": card} if card else {}), "files": files, "state": tree}
     lines = ",\n".join(f'"{key}": {json.dumps(part, allow_nan=False)}' for key, part in parts.items())
     body = f"{lines}\n}}\n".encode("ascii")
     return f'{{"sha256": "{hashlib.sha256(body).hexdigest()}",\n'.encode("ascii") + body
@@ -213,9 +224,15 @@ def artefact_info(folder: str | Path) -> ArtefactInfo:
     raw = _manifest_bytes(folder)
     manifest = _parse_manifest(folder / MANIFEST, raw)
     files = tuple(str(file["name"]) for file in manifest["files"])
-    return ArtefactInfo(
-        manifest["format"], manifest["polytag"], files, len(raw) + sum(file["bytes"] for file in manifest["files"])
-    )
+    size = len(raw) + sum(file["bytes"] for file in manifest["files"])
+    return ArtefactInfo(manifest["format"], manifest["polytag"], files, size, _card_state(folder, manifest.get("card")))
+
+
+def _card_state(folder: Path, digest: Any) -> str:
+    try:
+        return "as saved" if file_digest(folder / CARD) == digest else "changed"
+    except OSError:
+        return "missing"
 
 
 def _manifest_bytes(folder: Path) -> bytes:

@@ -37,6 +37,7 @@ def describe_classifier(classifier: Classifier, run: str | Path) -> dict[str, An
         "polytag": stored.polytag,
         "format": stored.format,
         "bytes": stored.bytes,
+        "card": stored.card,
         "labels": len(classifier.labels),
         "tree": classifier.labels.has_tree,
         "trained_on_documents": int(classifier.training["documents"]),

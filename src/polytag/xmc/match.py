@@ -24,6 +24,7 @@ from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained
 from polytag.nn.training.batch import Layout, tokenise
 from polytag.nn.training.devices import pick_device
 from polytag.nn.training.loop import seeded
+from polytag.nn.training.losses import mean
 
 _LABEL_TOKENS = 64  # maximum number of tokens of a label's name and description
 _INPUTS = 256  # a layer with more inputs has a lower learning rate
@@ -141,10 +142,10 @@ class AttentionMatch(MatchNetwork):
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
-def squared_hinge(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+def squared_hinge(logits: Tensor, targets: Tensor, weights: Tensor | None = None, judged: Tensor | None = None) -> Tensor:
     """``max(0, 1 - y s)^2`` with y = 1 or -1, averaged over documents and clusters; ``weights`` apply to positives."""
     missed = functional.relu(1 - (2 * targets - 1) * logits) ** 2
-    return (missed if weights is None else missed * (1 + targets * (weights - 1))).mean()
+    return mean(missed if weights is None else missed * (1 + targets * (weights - 1)), judged)
 
 
 def log_probabilities(logits: Tensor, loss: str) -> Tensor:

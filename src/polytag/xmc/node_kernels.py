@@ -42,8 +42,12 @@ def gather(indptr: Any, indices: Any, data: Any, documents: Any, place: Any) -> 
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def mark(documents: Any, t_indptr: Any, t_indices: Any, first: int, width: int, signs: Any) -> int:
-    """Set ``signs`` (documents, WIDTH) to 1 where a document has child ``first`` + column, else -1; return the number of 1s."""
+def mark(documents: Any, t_indptr: Any, t_indices: Any, judged: Any, first: int, width: int, signs: Any) -> int:
+    """Set ``signs`` (documents, WIDTH) to 1 where a document has child ``first`` + column, else -1; return the number of 1s.
+
+    ``judged`` has the pairs that nobody judged (indptr, indices), which get 0, and 1 / weight of the documents, a factor of their
+    signs; all are empty if every document counts the same and everything is judged.
+    """
     found = 0
     signs[:] = -1
     for i in range(len(documents)):
@@ -52,13 +56,23 @@ def mark(documents: Any, t_indptr: Any, t_indices: Any, first: int, width: int, 
             if 0 <= j < width:
                 signs[i, j] = 1
                 found += 1
+    u_indptr, u_indices, easier = judged
+    for i in range(len(documents)):
+        if len(u_indptr):
+            for q in range(u_indptr[documents[i]], u_indptr[documents[i] + 1]):
+                j = u_indices[q] - first
+                if 0 <= j < width:
+                    signs[i, j] = 0
+        if len(easier):
+            signs[i, :] *= easier[documents[i]]
     return found
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def solve_children(
     indptr: Any, indices: Any, data: Any, n_features: int, squares: Any, documents: Any, t_indptr: Any, t_indices: Any,
-    first: int, last: int, strength: Any, negative: float, tolerance: float, max_passes: int, prune: float, seed: int, bias: Any,
+    judged: Any, first: int, last: int, strength: Any, negative: float, tolerance: float, max_passes: int, prune: float,
+    seed: int, bias: Any,
 ) -> Any:  # fmt: skip
     """Train the separators of children first..last, sixteen at a time; return entries (feature, child, weight).
 
@@ -74,7 +88,7 @@ def solve_children(
     count = 0
     for start in range(first, last, WIDTH):
         width = min(WIDTH, last - start)
-        if mark(documents, t_indptr, t_indices, start, width, signs) == 0:
+        if mark(documents, t_indptr, t_indices, judged, start, width, signs) == 0:
             bias[start - first : start - first + width] = _NOTHING
             continue
         inverse[0, :] = 0.5 / negative
@@ -132,15 +146,15 @@ def by_feature(n_features: int, features: Any, children: Any, values: Any, names
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def train_node(
-    indptr: Any, indices: Any, data: Any, squares: Any, documents: Any, t_indptr: Any, t_indices: Any, first: int, last: int,
-    strength: Any, negative: float, tolerance: float, max_passes: int, prune: float, seed: int, place: Any,
+    indptr: Any, indices: Any, data: Any, squares: Any, documents: Any, t_indptr: Any, t_indices: Any, judged: Any, first: int,
+    last: int, strength: Any, negative: float, tolerance: float, max_passes: int, prune: float, seed: int, place: Any,
 ) -> Any:  # fmt: skip
     """Train all children of a node on its documents; return rows of weights by feature, and the bias of the children."""
     bias = np.empty(last - first, dtype=np.float32)
     own, columns, values, names = gather(indptr, indices, data, documents, place)
     entries = solve_children(
-        own, columns, values, len(names), squares[documents], documents, t_indptr, t_indices, first, last, strength, negative,
-        tolerance, max_passes, prune, seed, bias,
+        own, columns, values, len(names), squares[documents], documents, t_indptr, t_indices, judged, first, last, strength,
+        negative, tolerance, max_passes, prune, seed, bias,
     )  # fmt: skip
     rows, starts, children, weights = by_feature(len(names), entries[0], entries[1], entries[2], names)
     return rows, starts, children, weights, bias

@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 from polytag.config.groups.solver_settings import SolverSettings
 from polytag.config.groups.tree_settings import RankSettings
 from polytag.kernels.array_views import unlocked_rows
+from polytag.kernels.sparse_rows import without
 from polytag.kernels.threads import in_threads, tile_size
 from polytag.kernels.vectors import WIDTH
 from polytag.linear.class_weights import rarity_weights
@@ -65,6 +66,8 @@ class TreeTraining:
         """Store the documents, the tree, the settings and the weights of each label's positives."""
         self.problem, self.tree, self.settings = problem, tree, settings
         self.truth = tree.levels(problem.truth)
+        unknown = [None] * len(self.truth) if problem.unknown is None else tree.levels(problem.unknown)
+        self.judged = [_judged(problem, pairs, truth) for pairs, truth in zip(unknown, self.truth, strict=True)]
         self.positives = np.ones(len(tree.order)) if positives is None else positives
         self.arrays, self.squares = unlocked_rows(problem.features), problem.squares
 
@@ -119,15 +122,16 @@ class TreeTraining:
         last = depth + 1 == len(self.tree.starts)
         strength = (s.c * (self.positives[self.tree.order] if last else np.ones(starts[-1]))).astype(np.float32)
         t_indptr, t_indices = truth.indptr.astype(np.int64), truth.indices.astype(np.int32, copy=False)
+        judged = self.judged[depth]
         options = (strength, s.c, s.tolerance, s.max_passes, s.prune, s.seed)
         if depth == 0:
-            return Chunks.of([self._packed(self._root(t_indptr, t_indices, int(starts[-1]), options))])
+            return Chunks.of([self._packed(self._root(t_indptr, t_indices, judged, int(starts[-1]), options))])
         indptr, documents = self._documents(depth, reached)
 
         def node(p: int) -> tuple[Any, ...]:
             own = documents[indptr[p] : indptr[p + 1]]
             trained = train_node(
-                *self.arrays, self.squares, own, t_indptr, t_indices, starts[p], starts[p + 1], *options,
+                *self.arrays, self.squares, own, t_indptr, t_indices, judged, starts[p], starts[p + 1], *options,
                 SCRATCH.get(int(self.problem.features.shape[1])),
             )  # fmt: skip
             return self._packed(trained)
@@ -137,7 +141,7 @@ class TreeTraining:
         back = np.argsort(order)
         return Chunks.of([trained[at] for at in back])
 
-    def _root(self, t_indptr: Any, t_indices: Any, children: int, options: Any) -> tuple[Any, ...]:
+    def _root(self, t_indptr: Any, t_indices: Any, judged: Any, children: int, options: Any) -> tuple[Any, ...]:
         """Train the root, which has all documents: threads share its blocks of children."""
         n, n_features = (int(size) for size in self.problem.features.shape)
         documents = np.arange(n, dtype=np.int32)
@@ -146,8 +150,8 @@ class TreeTraining:
         def block(first: int) -> tuple[Any, ...]:
             stop = min(first + WIDTH, children)
             found = solve_children(
-                *self.arrays, n_features, self.squares, documents, t_indptr, t_indices, first, stop, *options,
-                bias[first:stop],
+                *self.arrays, n_features, self.squares, documents, t_indptr, t_indices, judged, first, stop,
+                *options, bias[first:stop],
             )  # fmt: skip
             return found[0], found[1] + np.uint16(first), found[2]
 
@@ -159,3 +163,16 @@ class TreeTraining:
         """Convert the weights of a trained node to the stored precision."""
         rows, starts, children, weights, bias = node
         return rows, starts, children, weights.astype(np.float16 if self.settings.half else np.float32), bias
+
+
+def _judged(problem: Problem, unknown: csr_array | None, truth: csr_array) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """For the kernels: the pairs of a depth that nobody judged, and 1 / weight of the documents; empty if there are none.
+
+    A cluster with a true label is judged, whatever is unknown about its other labels.
+    """
+    indptr, indices = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
+    if unknown is not None:
+        left = without(unknown, truth)
+        indptr, indices = left.indptr.astype(np.int64), left.indices.astype(np.int32)
+    easier = np.zeros(0, dtype=np.float32) if problem.weights is None else (1 / problem.weights).astype(np.float32)
+    return indptr, indices, easier

@@ -69,10 +69,10 @@ class ClusterMatcher(NeuralModel):
             with torch.no_grad():
                 network.output.bias.copy_(torch.tanh(network.output.bias / 2))
 
-    def _label_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def _label_loss(self, logits: Tensor, targets: Tensor, judged: Tensor | None = None) -> Tensor:
         if self.objective.loss == SQUARED_HINGE:
-            return squared_hinge(logits.float(), targets, self.weights)
-        return super()._label_loss(logits, targets)
+            return squared_hinge(logits.float(), targets, self.weights, judged)
+        return super()._label_loss(logits, targets, judged)
 
     def _infer(self, network: nn.Module, batch: Batch) -> Output:
         return Output(torch.exp(log_probabilities(self._logits(network, batch), self.objective.loss)))

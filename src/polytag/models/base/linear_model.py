@@ -35,6 +35,7 @@ class LinearModel(Model):
     """Linear separators on any features; settings are chosen on out-of-fold scores of training and validation documents."""
 
     learns_from_valid: ClassVar[bool] = True
+    judged: ClassVar[tuple[str, ...]] = ("weights", "unknown")
 
     solver: SolverSettings = group(SolverSettings)
     held_out: HoldOutSettings = group(HoldOutSettings, without=("holdout", "refit"), limits={"folds": (2, 20)})
@@ -64,7 +65,7 @@ class LinearModel(Model):
 
     def _search(self, problem: Problem, corpus: Corpus, part: Fold, strengths: list[float]) -> State:
         few = _sample_of_labels(corpus)
-        scored = self._fold_scores(Problem(problem.features, few.truth) if few is not corpus else problem, few, part, strengths)
+        scored = self._fold_scores(Problem.of(problem.features, few) if few is not corpus else problem, few, part, strengths)
         values = self._values(few, part, scored)
         return {"values": values, "scores": scored[int(np.argmax(values))].state() if few is corpus else None}
 
@@ -146,6 +147,13 @@ def _sample_of_labels(corpus: Corpus) -> Corpus:
         return corpus
     order = corpus.labels.frequency_order(corpus.truth)
     chosen = np.sort(order[:: -(-len(order) // _SEARCHED)])
-    truth = csr_array(corpus.truth[:, chosen])
-    truth.sort_indices()
-    return replace(corpus, labels=LabelSet(corpus.labels[int(j)] for j in chosen), truth=truth)
+    unknown = None if corpus.unknown is None else _columns(corpus.unknown, chosen)
+    labels = LabelSet(corpus.labels[int(j)] for j in chosen)
+    return replace(corpus, labels=labels, truth=_columns(corpus.truth, chosen), unknown=unknown)
+
+
+def _columns(pairs: csr_array, chosen: NDArray[np.int64]) -> csr_array:
+    """Some columns, with sorted rows."""
+    found = csr_array(pairs[:, chosen])
+    found.sort_indices()
+    return found

@@ -23,6 +23,7 @@ from polytag.config.groups.training_settings import ComputeSettings, TrainingSet
 from polytag.config.groups.tree_settings import RankSettings, TreeSettings
 from polytag.decision.candidate_curve import CURVE, STRAIGHT, curved, curved_rows, fit_curve
 from polytag.errors import ConfigError
+from polytag.kernels.sparse_rows import without
 from polytag.labels import LabelSet
 from polytag.linear.svm import Problem
 from polytag.models.base.attribution import Attribution
@@ -62,6 +63,7 @@ class MatchModel(Model):
     """
 
     exportable: ClassVar[bool] = True
+    judged: ClassVar[tuple[str, ...]] = ("weights", "unknown")
 
     tree: TreeSettings = group(TreeSettings, without=("trees", "branching", "max_leaf"), label_encoder="")
     search: SearchSettings = group(SearchSettings, without=("length_penalty",))
@@ -113,12 +115,12 @@ class MatchModel(Model):
         held, self.curve, self.exponent = None, list(STRAIGHT), self.power or 1.0
         if valid is not None:
             part = self._joined(learned, found.rows(0, len(train)).vectors)
-            self.ranker = self._ranker(Problem(part, train.truth), tree, found.rows(0, len(train)), run, "held-ranker")
+            self.ranker = self._ranker(Problem.of(part, train), tree, found.rows(0, len(train)), run, "held-ranker")
             hidden = found.rows(len(train), len(corpus))
             rows = self._joined(csr_array(words[len(train) :]), hidden.vectors)
             held = HeldOut(valid.truth, self._held(rows, hidden, valid.truth, run), parts.rows)
         if valid is None or self.held_out.refit:
-            self.ranker = self._ranker(Problem(self._joined(words, found.vectors), corpus.truth), tree, found, run, "ranker")
+            self.ranker = self._ranker(Problem.of(self._joined(words, found.vectors), corpus), tree, found, run, "ranker")
         return held
 
     def _new_matcher(self) -> ClusterMatcher:
@@ -173,6 +175,8 @@ class MatchModel(Model):
         clusters = _cluster_set(int(truth.shape[1]))
         self.matcher.beam = self.search.cluster_beam(len(self.labels), len(clusters))
         rows = np.arange(len(corpus))
+        if corpus.unknown is not None:  # a cluster with a true label is judged
+            corpus = replace(corpus, unknown=without(tree.levels(corpus.unknown)[0], truth))
         train = replace(corpus.subset(rows[:learned]), labels=clusters, truth=csr_array(truth[:learned]))
         valid = None
         if learned < len(corpus):

@@ -76,6 +76,7 @@ class NeuralModel(Model):
 
     exportable: ClassVar[bool] = True
     continuable: ClassVar[bool] = True
+    judged: ClassVar[tuple[str, ...]] = ("weights", "unknown")
     label_multiple: ClassVar[int] = 0
     """The maximum number of labels in a batch is rounded up to a multiple of this; 0 = the loss does not use it."""
 
@@ -128,16 +129,16 @@ class NeuralModel(Model):
     def _loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """The training loss: a mean over the documents of the batch."""
         assert batch.targets is not None
-        return self._label_loss(self._logits(network, batch), batch.targets)
+        return self._label_loss(self._logits(network, batch), batch.targets, batch.judged)
 
-    def _label_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """The configured loss of logits and targets, both (batch, labels)."""
+    def _label_loss(self, logits: Tensor, targets: Tensor, judged: Tensor | None = None) -> Tensor:
+        """The configured loss of logits and targets, both (batch, labels); ``judged`` has the weights of the pairs."""
         logits, targets = logits.float(), losses.smooth(targets, self.objective.smoothing)
         if self.objective.loss == "focal":
-            return losses.focal(logits, targets, self.objective.focus, self.weights)
+            return losses.focal(logits, targets, self.objective.focus, self.weights, judged)
         if self.objective.loss == "asymmetric":
-            return losses.asymmetric(logits, targets, gamma_negative=self.objective.focus)
-        return losses.binary_cross_entropy(logits, targets, self.weights)
+            return losses.asymmetric(logits, targets, gamma_negative=self.objective.focus, judged=judged)
+        return losses.binary_cross_entropy(logits, targets, self.weights, judged)
 
     def _infer(self, network: nn.Module, batch: Batch) -> Output:
         """Inference for a batch."""
@@ -176,7 +177,9 @@ class NeuralModel(Model):
         taught = self._taught(train)
         self._begin(texts, taught)
         assert self.tokens is not None and self.network is not None
-        examples = Examples(tokenise(self.tokens, texts, run), taught.truth, self._layout(), self.label_multiple)
+        examples = Examples(
+            tokenise(self.tokens, texts, run), taught.truth, self._layout(), self.label_multiple, taught.weights, taught.unknown
+        )
         held = (
             None
             if valid is None

@@ -47,7 +47,14 @@ _SIZED: dict[str, Schema] = {
     "calibration": Optional(PLATT),
     "decision": DECISION,
     "abstention": Optional(ABSTENTION),
-    "training": Table({"documents": Number(0, 2**53), "label_counts": Array(("int64",), ("labels",), low=0)}),
+    "training": Table(
+        {
+            "documents": Number(0, 2**53),
+            "valid_documents": Number(0, 2**53),
+            "label_counts": Array(("int64",), ("labels",), low=0),
+        },
+        optional=frozenset({"valid_documents"}),
+    ),
 }
 
 

@@ -125,6 +125,7 @@ class SequenceModel(NeuralModel):
     """
 
     exportable: ClassVar[bool] = False
+    judged: ClassVar[tuple[str, ...]] = ()
     label_multiple: ClassVar[int] = 2  # decoder steps per batch; a multiple, so that there are fewer shapes to capture
 
     encoding: EncoderSettings = group(EncoderSettings, without=("pooling", "window_pooling"))

@@ -42,7 +42,7 @@ class TfidfModel(LinearModel):
         lengths = sorted(set(self.features.ngrams)) if len(corpus) >= _FEWEST and parts else [min(self.features.ngrams)]
         for length in lengths:
             tfidf = self._vocabulary(length).fit(texts)
-            problem = Problem(tfidf.transform(texts), corpus.truth)
+            problem = Problem.of(tfidf.transform(texts), corpus)
             value = 0.0
             if len(lengths) > 1:
                 value = self._search(problem, corpus, parts[0], [sorted(self.solver.c)[len(self.solver.c) // 2]])["values"][0]

@@ -82,7 +82,8 @@ def write_documents(corpus: Corpus, folder: Path, kept: dict[int, str]) -> str:
     if id(corpus) not in kept:
         kept[id(corpus)] = str(folder / f"documents-{len(kept)}")
         truth = {"indptr": corpus.truth.indptr, "indices": corpus.truth.indices, "data": corpus.truth.data}
-        own = {"ids": list(corpus.ids), "texts": list(corpus.texts), "groups": corpus.groups and list(corpus.groups)}
+        own: dict[str, Any] = {"ids": list(corpus.ids), "texts": list(corpus.texts)}
+        own |= {"groups": corpus.groups and list(corpus.groups), "weights": corpus.weights, "unknown": corpus.unknown}
         write_artefact(kept[id(corpus)], {**own, "labels": corpus.labels.state(), "truth": truth})
     return kept[id(corpus)]
 
@@ -99,6 +100,8 @@ def read_documents(folder: str, labels: LabelSet | None) -> Corpus:
         labels,
         csr_array((truth["data"], truth["indices"], truth["indptr"]), shape=shape),
         state["groups"],
+        state["weights"],
+        state["unknown"],
     )
 
 

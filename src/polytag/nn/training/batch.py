@@ -87,7 +87,8 @@ class Batch(NamedTuple):
     """Some documents: their indices, token ids, mask (False for padding), and their labels if known.
 
     ``ids`` and ``mask`` are (batch, length), or (batch, windows, length) for documents in windows. ``most_labels`` is an upper
-    bound on the number of labels of a document; 0 = unknown.
+    bound on the number of labels of a document; 0 = unknown. ``judged`` (batch, labels) has the weight of every pair, 0 if nobody
+    judged it; None if all pairs count the same.
     """
 
     rows: Tensor
@@ -95,6 +96,7 @@ class Batch(NamedTuple):
     mask: Tensor
     targets: Tensor | None
     most_labels: int = 0
+    judged: Tensor | None = None
 
 
 class Documents:
@@ -108,10 +110,13 @@ class Documents:
         truth: csr_array | None = None,
         multiple: int = 1,
         label_multiple: int = 0,
+        weights: NDArray[np.float32] | None = None,
+        unknown: csr_array | None = None,
     ) -> None:
         """Move the arrays to the device.
 
-        Padded lengths are multiples of ``multiple``, maximum numbers of labels multiples of ``label_multiple``.
+        Padded lengths are multiples of ``multiple``, maximum numbers of labels multiples of ``label_multiple``. ``weights`` are
+        those of the documents, and nobody judged the pairs ``unknown``.
         """
         self.layout = layout
         self.multiple, self.label_multiple = multiple, label_multiple
@@ -122,7 +127,9 @@ class Documents:
         self.ids = _to(ids, device)
         self.starts = _to(arrays.offsets[:-1], device)
         self.counts = _to(arrays.lengths, device)
+        self.weights = None if weights is None else _to(weights, device)
         self.truth: tuple[Tensor, Tensor] | None = None
+        self.unknown = None if unknown is None or not unknown.nnz else _Pairs.of(unknown, device)
         if truth is not None:
             self.n_labels = int(truth.shape[1])
             self.label_counts = np.diff(truth.indptr)
@@ -163,7 +170,7 @@ class Documents:
         mask = (place < (inside + len(self.layout.suffix))[..., None]) & used[..., None]
         if self.layout.long != "windows":
             ids, mask = ids[:, 0], mask[:, 0]
-        return Batch(rows, ids, mask, self._targets(rows), most_labels)
+        return Batch(rows, ids, mask, self._targets(rows), most_labels, self._judged(rows))
 
     def _source(self, place: Tensor, begin: Tensor, count: Tensor) -> Tensor:
         """The index of the document's token at every position of every window."""
@@ -177,12 +184,37 @@ class Documents:
         """The true labels as ones and zeros (batch, labels); an additional column takes the padding of shorter label sets."""
         if self.truth is None:
             return None
-        indices, indptr = self.truth
-        at = indptr[rows][:, None] + torch.arange(max(1, self.most), device=self.device)  # (batch, most)
-        valid = at < indptr[rows + 1][:, None]
-        columns = torch.where(valid, indices[at.clamp(max=len(indices) - 1)], self.n_labels)
-        targets = torch.zeros(len(rows), self.n_labels + 1, device=self.device)
-        return targets.scatter_(1, columns, 1.0)[:, : self.n_labels]
+        return _Pairs(*self.truth, self.most).rows(rows, self.n_labels)
+
+    def _judged(self, rows: Tensor) -> Tensor | None:
+        """The weight of every pair (batch, labels), 0 if nobody judged it; None if all pairs count the same."""
+        if self.weights is None and self.unknown is None:
+            return None
+        weights = torch.ones(len(rows), device=self.device) if self.weights is None else self.weights[rows]
+        if self.unknown is None:
+            return weights[:, None].expand(-1, self.n_labels)
+        return weights[:, None] * (1 - self.unknown.rows(rows, self.n_labels))
+
+
+class _Pairs(NamedTuple):
+    """Pairs of documents and labels on a device: indices, offsets, and the most labels of a document."""
+
+    indices: Tensor
+    indptr: Tensor
+    most: int
+
+    @classmethod
+    def of(cls, pairs: csr_array, device: torch.device) -> _Pairs:
+        indices, indptr = _to(pairs.indices.astype(np.int64), device), _to(pairs.indptr.astype(np.int64), device)
+        return cls(indices, indptr, int(np.diff(pairs.indptr).max(initial=0)))
+
+    def rows(self, rows: Tensor, n_labels: int) -> Tensor:
+        """Ones where these documents have a pair (batch, labels); an additional column takes the padding of shorter rows."""
+        at = self.indptr[rows][:, None] + torch.arange(max(1, self.most), device=rows.device)  # (batch, most)
+        valid = at < self.indptr[rows + 1][:, None]
+        columns = torch.where(valid, self.indices[at.clamp(max=len(self.indices) - 1)], n_labels)
+        found = torch.zeros(len(rows), n_labels + 1, device=rows.device)
+        return found.scatter_(1, columns, 1.0)[:, :n_labels]
 
 
 def windows_apart(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

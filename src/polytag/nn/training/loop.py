@@ -50,11 +50,15 @@ class Examples(NamedTuple):
     truth: csr_array
     layout: Layout
     label_multiple: int = 0
+    weights: NDArray[np.float32] | None = None
+    unknown: csr_array | None = None
 
     def key(self) -> str:
         """A checksum of the training data."""
         digest = hashlib.sha256(repr((self.layout, self.truth.shape, self.label_multiple)).encode())
-        for array in (*self.tokens, self.truth.indices, self.truth.indptr):
+        judged: list[NDArray[Any]] = [] if self.weights is None else [self.weights]
+        judged += [] if self.unknown is None else [self.unknown.indices, self.unknown.indptr]
+        for array in (*self.tokens, self.truth.indices, self.truth.indptr, *judged):
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
         return digest.hexdigest()
 
@@ -129,7 +133,10 @@ class _Training:
         capture = self._captures(dtype)
         padding = self.compute.pad_multiple
         multiple = max(padding, _GRAPH_LENGTH) if capture else padding
-        self.data = Documents(examples.tokens, examples.layout, device, examples.truth, multiple, examples.label_multiple)
+        self.data = Documents(
+            examples.tokens, examples.layout, device, examples.truth, multiple, examples.label_multiple,
+            examples.weights, examples.unknown,
+        )  # fmt: skip
         self.optimiser = make_optimiser(network, settings, device)
         eager = EagerStep(network, loss, self.data, self.optimiser, self.processes, clip=settings.clip, dtype=dtype)
         self.make_step: EagerStep | GraphStep = GraphStep(eager) if capture else eager

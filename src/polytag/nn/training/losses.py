@@ -16,21 +16,36 @@ def smooth(targets: Tensor, amount: float) -> Tensor:
     return targets * (1 - amount) + amount / 2 if amount else targets
 
 
-def binary_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+def mean(each: Tensor, judged: Tensor | None) -> Tensor:
+    """The mean over documents and labels; ``judged`` is the weight of every pair, 0 where nobody judged it."""
+    return each.mean() if judged is None else (each * judged).mean()
+
+
+def binary_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None = None, judged: Tensor | None = None) -> Tensor:
     """``-w t log p - (1 - t) log(1 - p)``; w is a weight per label for its positives."""
+    if judged is not None:
+        each = functional.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="none")
+        return mean(each, judged)
     return functional.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights)
 
 
-def focal(logits: Tensor, targets: Tensor, gamma: float = 2.0, weights: Tensor | None = None) -> Tensor:
+def focal(
+    logits: Tensor, targets: Tensor, gamma: float = 2.0, weights: Tensor | None = None, judged: Tensor | None = None
+) -> Tensor:
     """The focal loss (Lin et al. 2017): ``-(1 - q)^gamma log q``, where q is the probability of the target."""
     each = functional.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="none")
     p = torch.sigmoid(logits)
     wrong = p + targets - 2 * p * targets  # 1 - q, for soft targets too
-    return (wrong.clamp(min=1e-8) ** gamma * each).mean()
+    return mean(wrong.clamp(min=1e-8) ** gamma * each, judged)
 
 
 def asymmetric(
-    logits: Tensor, targets: Tensor, gamma_positive: float = 0.0, gamma_negative: float = 4.0, margin: float = 0.05
+    logits: Tensor,
+    targets: Tensor,
+    gamma_positive: float = 0.0,
+    gamma_negative: float = 4.0,
+    margin: float = 0.05,
+    judged: Tensor | None = None,
 ) -> Tensor:
     """The asymmetric loss (Ridnik et al. 2021): easy negatives are down-weighted, and ignored below the margin.
 
@@ -40,7 +55,7 @@ def asymmetric(
     shifted = (p - margin).clamp(min=0)
     positive = targets * (1 - p).clamp(min=1e-8) ** gamma_positive * functional.logsigmoid(logits)
     negative = (1 - targets) * shifted**gamma_negative * torch.log1p(-shifted.clamp(max=1 - 1e-6))
-    return -(positive + negative).mean()
+    return -mean(positive + negative, judged)
 
 
 def log_odds(counts: NDArray[Any], documents: int) -> NDArray[np.float32]:
