@@ -85,5 +85,5 @@ $(DEV): | $(NN)
 
 $(SERVED): | $(DEV)
 	@echo "installing what reports and tests of services need into $(VENV)"
-	@$(PIP) install -e ".[nn,export,tune,dev,report,cluster,spark,services]"
+	@$(PIP) install -e ".[nn,export,tune,dev,report,cluster,spark,mlflow,services]"
 	@rm -f $(VENV)/.polytag-services-* && touch $@

@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 PACKAGE = SOURCE / "polytag"
 LAYERS = (  # from top to bottom; a room may use what stands below it, and nothing beside it
     ("__main__",),
-    ("cli", "server", "sklearn", "spark"),
+    ("cli", "server", "sklearn", "mlflow", "spark"),
     ("cluster",),
     ("verbs",),
     ("auto",),
