@@ -80,10 +80,10 @@ $(NN): | $(BASE)
 
 $(DEV): | $(NN)
 	@echo "installing what tests and checks need into $(VENV)"
-	@$(PIP) install -e ".[nn,export,tune,dev]"
+	@$(PIP) install -e ".[nn,export,tune,serve,dev]"
 	@rm -f $(VENV)/.polytag-dev-* && touch $@
 
 $(SERVED): | $(DEV)
 	@echo "installing what reports and tests of services need into $(VENV)"
-	@$(PIP) install -e ".[nn,export,tune,dev,report,cluster,spark,mlflow,services]"
+	@$(PIP) install -e ".[nn,export,tune,serve,dev,report,cluster,spark,mlflow,services]"
 	@rm -f $(VENV)/.polytag-services-* && touch $@

@@ -14,7 +14,8 @@ SOURCE = Path(__file__).parent.parent / "src"
 PACKAGE = SOURCE / "polytag"
 LAYERS = (  # from top to bottom; a room may use what stands below it, and nothing beside it
     ("__main__",),
-    ("cli", "server", "sklearn", "mlflow", "spark"),
+    ("cli",),
+    ("server", "sklearn", "mlflow", "spark"),
     ("cluster",),
     ("verbs",),
     ("auto",),

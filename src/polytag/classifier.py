@@ -268,7 +268,7 @@ class Classifier:
     ) -> Iterator[tuple[Item, Prediction]]:
         first = 0
         while batch := list(islice(source, self._batch())):
-            rows = self._rows(self.scores(checked_texts((_text_of(pair) for pair in batch), first)), top, ask)
+            rows = self.predictions(self.scores(checked_texts((_text_of(pair) for pair in batch), first)), top, ask)
             for (item, _), prediction in zip(batch, rows, strict=True):
                 yield item, prediction
             first += len(batch)
@@ -351,7 +351,8 @@ class Classifier:
         sureness = np.concatenate(sure) if sure else None
         return Outcome(known, corpus.truth, decided, wide, counts, thresholds, sureness, corpus.weights, unknown)
 
-    def _rows(self, scores: Scores, top: int | None, ask: float | None) -> Iterator[Prediction]:
+    def predictions(self, scores: Scores, top: int | None = None, ask: float | None = None) -> Iterator[Prediction]:
+        """What ``stream`` yields, from scores that are known; ``ask`` is a share of documents."""
         decided = None if top is not None and ask is None else self.decision.decide(scores, self.labels)
         asked = None
         if ask is not None and self.abstention is not None and decided is not None:

@@ -26,6 +26,7 @@ from polytag.cli.labels import labels_app
 from polytag.cli.options import expanded
 from polytag.cli.predict import predict
 from polytag.cli.report import report
+from polytag.cli.serve import serve
 from polytag.cli.standard_streams import discard_output, note, open_closed_streams
 from polytag.cli.train import train
 from polytag.cli.tune import tune
@@ -71,7 +72,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (train, auto, evaluate, predict, explain, compare, diff, audit, curve, tune, info, export, report):
+for verb in (train, auto, evaluate, predict, explain, compare, diff, audit, curve, tune, info, export, report, serve):
     app.command()(expanded(verb))
 app.add_typer(labels_app, name="labels", help="Edit the labels of a trained model, without training.")
 app.add_typer(data_app, name="data", help="Describe, build, download and generate corpora.")

@@ -1,0 +1,1 @@
+"""The service: REST routes, batches of requests, versions of models, corrections, and the page."""

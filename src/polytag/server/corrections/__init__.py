@@ -1,0 +1,1 @@
+"""Corrections by people: stored, undone, exported as a corpus, backed up and restored."""

@@ -1,0 +1,1 @@
+"""Models in service: versions, batches of requests, label search."""

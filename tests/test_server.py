@@ -1,0 +1,259 @@
+"""The service: routes answer what the classifier says, wrong input is a problem, and nothing of a request reaches the disk."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+import httpx
+
+from polytag import Classifier, LabelSet
+from polytag.server.access import Tokens
+from polytag.server.app import create_app
+from polytag.server.hosting.hosted_model import HostedModel
+from polytag.server.hosting.label_search import LabelSearch
+from polytag.server.hosting.model_shelf import Shelf
+from polytag.server.limits import Limits
+from polytag.server.service import Service
+
+TEXTS = ["fish quotas in the north sea", "a python library for web servers", "", "wheat exports fell \U0001f41f again"]
+
+
+def trained(seed: int = 0) -> Classifier:
+    words = {"fish": "fisheries", "wheat": "grain", "python": "software", "sea": "oceans"}
+    rng = np.random.default_rng(seed)
+    texts, labels = [], []
+    for _ in range(120):
+        chosen = rng.choice(list(words), size=int(rng.integers(1, 3)), replace=False)
+        texts.append(" ".join([*chosen, *rng.choice(["the", "a", "of", "again"], size=4)]))
+        labels.append([words[word] for word in chosen])
+    return Classifier("br", {"c": [1.0]}).fit(texts, labels)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    place = tmp_path_factory.mktemp("runs")
+    for seed, name in enumerate(("first", "second")):
+        trained(seed).save(place / name)
+    return [place / "first", place / "second"]
+
+
+@pytest.fixture(scope="module")
+def service(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Service:
+    database = tmp_path_factory.mktemp("store") / "corrections.db"
+    return Service(
+        Shelf.load(folders, Limits(texts=50, text=5_000)), Limits(texts=50, text=5_000), Tokens(), f"sqlite:///{database}"
+    )
+
+
+class Client:
+    """Calls the application in this process, one request per event loop."""
+
+    def __init__(self, service: Service) -> None:
+        self.app = create_app(service)
+
+    def __call__(self, method: str, path: str, **options: Any) -> httpx.Response:
+        import asyncio
+
+        async def call() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+                return await client.request(method, path, **options)
+
+        return asyncio.run(call())
+
+    def predict(self, **request: Any) -> dict[str, Any]:
+        answer = self("POST", "/v1/predict", json=request)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    yield Client(service)
+
+
+def test_predict_answers_what_the_classifier_says(client: Client, folders: list[Path]) -> None:
+    for folder in folders:
+        direct = Classifier.load(folder)
+        rows = [prediction for _, prediction in direct.stream((None, text) for text in TEXTS)]
+        found = client.predict(texts=TEXTS, model=folder.name)
+        assert found["model"] == folder.name
+        assert [row["labels"] for row in found["predictions"]] == [row.labels for row in rows]
+        for one, other in zip(found["predictions"], rows, strict=True):
+            assert one["scores"] == pytest.approx(other.scores, abs=1e-6)
+            assert set(one) == {"labels", "scores"}
+
+
+def test_top_ask_and_floor_are_those_of_the_library(client: Client, folders: list[Path]) -> None:
+    direct = Classifier.load(folders[0])
+    found = client.predict(texts=TEXTS, top=2, ask=0.4, floor=0.1)["predictions"]
+    rows = [prediction for _, prediction in direct.stream(((None, text) for text in TEXTS), top=2, ask=0.4)]
+    assert [(one["labels"], one["ask"]) for one in found] == [(row.labels, row.ask) for row in rows]
+    above = [[name for name, value in row if value >= 0.1] for row in direct.scores(TEXTS).top(4)]
+    assert [one["candidates"]["labels"] for one in found] == above
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "word"),
+    [
+        (b"", 400, "JSON"),
+        (b"{", 400, "JSON"),
+        (b"[" * 100_000, 422, "object"),
+        (b'{"texts": "one"}', 422, "texts"),
+        (b'{"texts": [1]}', 422, "texts"),
+        (b'{"texts": ["a"], "top": 0}', 422, "top"),
+        (b'{"texts": ["a"], "tops": 1}', 422, "tops"),
+        (b'{"texts": ["a"], "model": "none"}', 404, "first"),
+        (b'{"texts": ["a"], "ask": "precision=2"}', 422, "precision"),
+        (b'{"texts": ["\xff"]}', 400, "JSON"),
+        (json.dumps({"texts": ["a"] * 51}).encode(), 413, "50"),
+        (json.dumps({"texts": ["a" * 5_001]}).encode(), 413, "5,000"),
+    ],
+)
+def test_wrong_input_is_a_problem(client: Client, body: bytes, status: int, word: str) -> None:
+    answer = client("POST", "/v1/predict", content=body)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert word in answer.json()["detail"]
+
+
+def test_a_huge_body_is_refused_before_it_is_read(service: Service) -> None:
+    small = Service(service.shelf, Limits(body=1_000), Tokens())
+    assert Client(small)("POST", "/v1/predict", content=b"x" * 1_001).status_code == 413
+    assert Client(small)("POST", "/v1/explain", content=b"x" * 1_001).status_code == 413
+
+
+def test_explain_gives_the_words_of_the_library(client: Client, folders: list[Path]) -> None:
+    answer = client("POST", "/v1/explain", json={"text": TEXTS[0], "labels": ["grain"]}).json()
+    assert answer["labels"] == Classifier.load(folders[0]).explain(TEXTS[0], ["grain"]).to_json()["labels"]
+    assert client("POST", "/v1/explain", json={"text": "a", "labels": ["none"]}).status_code == 422
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/v1/models", "/openapi.json", "/"])
+def test_every_answer_has_a_strict_policy_and_no_cors(client: Client, path: str) -> None:
+    answer = client("GET", path)
+    assert answer.status_code == 200
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy
+    assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("path", ["/../pyproject.toml", "/%2e%2e/app.py", "//etc/passwd", "/..%2f..%2fapp.py", "/app.py"])
+def test_no_path_reaches_the_file_system(client: Client, path: str) -> None:
+    assert client("GET", path).status_code == 404
+
+
+def test_pages_of_other_origins_cannot_post(client: Client) -> None:
+    for path in ("/v1/predict", "/v1/corrections"):
+        assert client("POST", path, json={"texts": []}, headers={"Origin": "http://elsewhere.test"}).status_code == 403
+    assert client("POST", "/v1/predict", json={"texts": []}, headers={"Origin": "http://localhost"}).status_code == 200
+
+
+# -- label search ------------------------------------------------------------------------------------------------------
+
+
+def test_label_search_finds_what_a_scan_finds() -> None:
+    rng = np.random.default_rng(0)
+    names = sorted({"".join(rng.choice(list("abc -"), size=6)).strip() or "a" for _ in range(300)})
+    counts = rng.integers(0, 50, len(names))
+    search = LabelSearch(LabelSet(names), counts)
+    for query in ("a", "ab", "c a", "A-", "bca", "zz"):
+        wanted = query.casefold()
+        plain = [" ".join(name.split()) for name in names]
+        hits = {number for number, name in enumerate(plain) if wanted in name}
+        found = search.find(query, 1_000)
+        assert set(found) == hits
+        starts = [number for number in found if plain[number].startswith(wanted)]
+        assert found[: len(starts)] == sorted(starts, key=lambda number: (names[number] != query, -counts[number], number))
+
+
+def test_label_search_over_35_000_labels_is_fast_enough_to_type_with() -> None:
+    rng = np.random.default_rng(1)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz  -"))
+    names = sorted({"".join(rng.choice(letters, size=20)) for _ in range(35_000)})
+    search = LabelSearch(LabelSet(names), rng.integers(0, 9, len(names)))
+    search.find("a", 1)
+    times = []
+    for query in ("a", "e", "ab", "th", " x", "zzzz", ""):
+        start = time.process_time()
+        search.find(query, 20)
+        times.append(time.process_time() - start)
+    assert max(times) < 0.05
+
+
+def test_the_tree_can_be_browsed() -> None:
+    labels = LabelSet(["a", "b", "c", "d"], parents={"b": "a", "c": "a", "d": "c"})
+    search = LabelSearch(labels, np.array([4, 1, 2, 1]))
+    assert [search.record(number)["name"] for number in search.children(None)] == ["a"]
+    assert [search.record(number).get("children") for number in search.children("a")] == [None, 1]
+
+
+# -- versions ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_version_is_swapped_in_and_back(tmp_path: Path) -> None:
+    trained(0).save(tmp_path / "one")
+    shelf = Shelf.load([tmp_path / "one"], Limits())
+    client = Client(Service(shelf, Limits(), Tokens()))
+    before = client.predict(texts=TEXTS)
+    assert client("POST", "/v1/admin/models/one/reload").json()["version"] == before["version"]
+    assert client("POST", "/v1/admin/models/one/back").status_code == 409
+    trained(5).save(tmp_path / "one")
+    assert client.predict(texts=TEXTS) == before
+    version = client("POST", "/v1/admin/models/one/reload").json()["version"]
+    assert version == HostedModel.load(tmp_path / "one").version != before["version"]
+    assert client.predict(texts=TEXTS)["version"] == version
+    client("POST", "/v1/admin/models/one/back")
+    assert client.predict(texts=TEXTS) == before
+
+
+# -- corrections -------------------------------------------------------------------------------------------------------
+
+
+def correct(client: Client, key: str | None = None, **correction: Any) -> httpx.Response:
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return client("POST", "/v1/corrections", json=correction, headers=headers)
+
+
+def test_a_correction_is_stored_once_per_key_and_undone(client: Client) -> None:
+    said = {"text": "new fish", "added": ["fisheries"], "user": "ann"}
+    first = correct(client, "k1", **said)
+    again = correct(client, "k1", **said)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json() == again.json()
+    assert correct(client, "k1", **{**said, "added": ["grain"]}).status_code == 409
+    number = first.json()["id"]
+    undone = client("DELETE", f"/v1/corrections/{number}").json()
+    assert undone["undone"] is not None
+    assert client("DELETE", f"/v1/corrections/{number}").json() == undone
+    assert client("GET", f"/v1/corrections/{number}").json() == undone
+    assert client("DELETE", "/v1/corrections/999999").status_code == 404
+    assert "new fish" not in client("GET", "/v1/corrections/export").text
+
+
+def test_people_who_disagree_are_shown_and_not_overwritten(client: Client) -> None:
+    correct(client, text="old sea", accepted=["oceans"], added=["grain"], user="ann")
+    correct(client, text="old sea", accepted=["oceans"], removed=["grain"], user="bob")
+    found = client("GET", "/v1/corrections/disagreements").json()["texts"]
+    assert [one["labels"] for one in found if one["text"] == "old sea"] == [{"grain": {"for": ["ann"], "against": ["bob"]}}]
+    assert "old sea" not in client("GET", "/v1/corrections/export").text
+    lines = [json.loads(line) for line in client("GET", "/v1/corrections/export?disputed=true").text.splitlines()]
+    assert [line["labels"] for line in lines if line["text"] == "old sea"] == [["oceans"]]
+    correct(client, text="old sea", accepted=["grain"], user="bob")
+    lines = [json.loads(line) for line in client("GET", "/v1/corrections/export").text.splitlines()]
+    assert [line["labels"] for line in lines if line["text"] == "old sea"] == [["oceans", "grain"]]
+
+
+def test_corrections_survive_odd_text(client: Client) -> None:
+    assert correct(client, text="nul \0 \ufffe \U0001f41f", added=["\0"], user="\0").status_code == 201
+    half = {"content": b'{"text": "half \\ud83d"}', "headers": {"Content-Type": "application/json"}}
+    assert client("POST", "/v1/corrections", **half).status_code == 422
+    assert client("GET", "/v1/corrections").status_code == 200
