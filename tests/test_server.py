@@ -257,3 +257,107 @@ def test_corrections_survive_odd_text(client: Client) -> None:
     half = {"content": b'{"text": "half \\ud83d"}', "headers": {"Content-Type": "application/json"}}
     assert client("POST", "/v1/corrections", **half).status_code == 422
     assert client("GET", "/v1/corrections").status_code == 200
+
+
+# -- what the page needs -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def paged(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Client:
+    from polytag import Corpus
+    from polytag.formats.document import Document
+    from polytag.server.hosting.evaluation_set import EvaluationSet
+    from polytag.server.hosting.labelling_queue import LabellingQueue
+
+    texts = ["fish of the sea", "wheat", "python again the fish", "sea sea", "of the again", "wheat python"] * 5
+    truth = [["fisheries"], ["grain", "oceans"], ["software", "fisheries"], ["oceans"], [], ["grain"]] * 5
+    pool = [Document(str(at), f"text {at} {word}") for at, word in enumerate(["fish", "wheat", "nothing", "python sea"] * 3)]
+    return Client(
+        Service(
+            Shelf.load(folders, Limits()),
+            Limits(),
+            Tokens(),
+            f"sqlite:///{tmp_path_factory.mktemp('paged') / 'c.db'}",
+            evaluation=EvaluationSet(Corpus.of(texts, truth)),
+            queue=LabellingQueue(pool),
+        )
+    )
+
+
+def test_errors_are_those_of_the_predicted_sets(paged: Client, folders: list[Path]) -> None:
+    found = paged("GET", "/v1/models/first/errors?limit=1000").json()
+    predicted = {text: Classifier.load(folders[0]).predict([text])[0] for text in {row["text"] for row in found["errors"]}}
+    assert found["documents"] == 30 and found["errors"]
+    for row in found["errors"]:
+        assert set(row["wrong"]) == set(predicted[row["text"]]) - set(row["labels"])
+        assert set(row["missed"]) == set(row["labels"]) - set(predicted[row["text"]])
+
+
+def test_a_promise_gives_a_threshold_that_keeps_it(paged: Client) -> None:
+    low, high = (paged("GET", f"/v1/models/first/promise?goal=recall={level}").json() for level in (0.5, 0.8))
+    assert low["threshold"] >= high["threshold"]
+    assert high["recall"] >= 0.8
+    assert paged("GET", "/v1/models/first/promise?goal=nonsense").status_code == 422
+
+
+def test_the_map_has_every_label_with_documents(paged: Client) -> None:
+    points = paged("GET", "/v1/models/first/map").json()["points"]
+    assert {point["label"] for point in points} == {"fisheries", "grain", "software", "oceans"}
+
+
+def test_texts_to_label_next_are_unsure_and_not_yet_corrected(paged: Client, folders: list[Path]) -> None:
+    first = paged("GET", "/v1/next?limit=3").json()["texts"]
+    assert len({text["text"] for text in first}) == 3
+    correct(paged, text=first[0]["text"], added=["grain"])
+    assert first[0]["text"] not in [text["text"] for text in paged("GET", "/v1/next?limit=12").json()["texts"]]
+
+
+def test_what_is_not_there_is_said(client: Client) -> None:
+    for path in ("/v1/models/first/errors", "/v1/models/first/promise?goal=recall=.9", "/v1/next"):
+        assert client("GET", path).status_code == 409
+    assert client("GET", "/v1/models/none/map").status_code == 404
+    assert client("GET", "/v1/models/first/candidate").status_code == 404
+    assert client("POST", "/v1/admin/models/first/live").status_code == 409
+
+
+def docx(xml: str) -> bytes:
+    import io
+    import zipfile
+
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", xml)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "texts"),
+    [
+        ("txt", "fish ü".encode(), ["fish ü"]),
+        ("csv", b"id,text\n1,one\n2,two\n", ["one", "two"]),
+        ("jsonl", b'{"text": "one"}\n{"text": "two"}\n', ["one", "two"]),
+        ("docx", docx('<w:d xmlns:w="w"><w:p><w:r><w:t>one</w:t></w:r></w:p><w:p><w:t>two</w:t></w:p></w:d>'), ["one\ntwo"]),
+    ],
+)
+def test_files_become_texts(client: Client, kind: str, body: bytes, texts: list[str]) -> None:
+    answer = client("POST", f"/v1/extract?kind={kind}", content=body)
+    assert [document["text"] for document in answer.json()["documents"]] == texts
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("docx", b"no archive"),
+        ("docx", docx("<w>")),
+        ("docx", docx('<!DOCTYPE d [<!ENTITY a "b">]><d>&a;</d>')),
+        ("docx", docx(" " * 2_000_000)),
+        ("jsonl", b"{"),
+        ("csv", b"\xff\xfe"),
+        ("pdf", b"%PDF-1.4 nothing"),
+        ("exe", b""),
+    ],
+)
+def test_bad_files_are_problems(client: Client, kind: str, body: bytes) -> None:
+    answer = client("POST", f"/v1/extract?kind={kind}", content=body)
+    assert 400 <= answer.status_code < 500
+    assert "/tmp" not in answer.text

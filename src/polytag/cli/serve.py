@@ -19,24 +19,25 @@ def serve(
     corrections: Annotated[
         str, typer.Option("--corrections", metavar="URL", help="database of corrections: sqlite:///FILE or postgresql://...")
     ] = "sqlite:///polytag-corrections.db",
+    test: Annotated[
+        Path | None, typer.Option("--test", help="labelled documents for the table of errors and for promises")
+    ] = None,
+    pool: Annotated[Path | None, typer.Option("--pool", help="unlabelled documents, to choose the next one to label")] = None,
 ) -> None:
     """Serve models over HTTP: predictions, explanations, label search, corrections, and a page."""
     from polytag.errors import ConfigError
 
     try:
-        from polytag.server.startup import run_service, service_of
+        from polytag.server.startup import Plan, answer_one, run_service
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.startswith("polytag"):
             raise
         raise ConfigError(f"the service needs {error.name}: pip install 'polytag[serve]'") from None
-    service = service_of(runs, corrections, host)
+    plan = Plan(runs, host, port, corrections, test, pool)
     if get is None:
-        run_service(service, host, port)
+        run_service(plan)
         return
-    from polytag.server.app import create_app
-    from polytag.server.one_request import get as answered
-
-    status, body = answered(create_app(service), get)
+    status, body = answer_one(plan, get)
     sys.stdout.buffer.write(body)
     if status >= 400:
         raise typer.Exit(1)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from polytag.errors import ConfigError
 from polytag.server.access import Tokens
+from polytag.server.hosting.evaluation_set import EvaluationSet
+from polytag.server.hosting.labelling_queue import LabellingQueue
 from polytag.server.hosting.model_shelf import Shelf
 from polytag.server.limits import Limits
 from polytag.server.problem import Problem
@@ -17,7 +19,7 @@ from polytag.server.telemetry import Telemetry
 if TYPE_CHECKING:
     from polytag.server.corrections.correction_store import CorrectionStore
 
-DATABASE = "polytag-corrections.db"
+DATABASE = "sqlite:///polytag-corrections.db"
 
 
 @dataclass
@@ -28,6 +30,8 @@ class Service:
     limits: Limits
     tokens: Tokens
     database: str = DATABASE
+    evaluation: EvaluationSet = field(default_factory=lambda: EvaluationSet(None))
+    queue: LabellingQueue = field(default_factory=LabellingQueue)
     telemetry: Telemetry = field(default_factory=Telemetry)
     page: Path = Path(__file__).parent / "page"
     hosts: frozenset[str] | None = None  # values of the Host header that are answered; None = all

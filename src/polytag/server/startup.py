@@ -4,30 +4,69 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
 
+from polytag.corpus import Corpus
+from polytag.formats.document_files import Reader
 from polytag.server.access import Tokens
 from polytag.server.app import create_app
+from polytag.server.hosting.evaluation_set import EvaluationSet
+from polytag.server.hosting.labelling_queue import LabellingQueue
 from polytag.server.hosting.model_shelf import Shelf
 from polytag.server.limits import Limits
-from polytag.server.service import Service
+from polytag.server.one_request import get
+from polytag.server.service import DATABASE, Service
 
 log = logging.getLogger(__name__)
 LOCAL = frozenset({"127.0.0.1", "[::1]", "localhost"})
 _FINISH_S = 30  # how long open requests may take after the signal to end
 
 
-def service_of(runs: Sequence[Path], database: str, host: str, limits: Limits | None = None) -> Service:
-    """The service of some runs."""
-    limits = limits or Limits()
-    local = host.strip("[]") in {name.strip("[]") for name in LOCAL}
-    return Service(Shelf.load(runs, limits), limits, Tokens(), database, hosts=LOCAL if local else None)
+@dataclass(frozen=True)
+class Plan:
+    """What to serve, and where."""
+
+    runs: Sequence[Path]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    database: str = DATABASE
+    test: Path | None = None
+    pool: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach the service."""
+        return self.host.strip("[]") in {name.strip("[]") for name in LOCAL}
+
+    def service(self) -> Service:
+        """Load everything."""
+        shelf = Shelf.load(self.runs, self.limits)
+        first = shelf.model(None).classifier
+        test = None if self.test is None else Corpus.read(self.test, labels=first.labels, options=first.reading())
+        pool = [] if self.pool is None else list(Reader(self.pool, first.reading(), need_labels=False))
+        return Service(
+            shelf,
+            self.limits,
+            Tokens(),
+            self.database,
+            evaluation=EvaluationSet(test),
+            queue=LabellingQueue(pool),
+            hosts=LOCAL if self.local else None,
+        )
 
 
-def run_service(service: Service, host: str, port: int) -> None:
+def answer_one(plan: Plan, path: str) -> tuple[int, bytes]:
+    """The status and the body of ``GET path``, without a port."""
+    return get(create_app(plan.service()), path)
+
+
+def run_service(plan: Plan) -> None:
     """Listen until a signal to end comes."""
+    service, host, port = plan.service(), plan.host, plan.port
     names = ", ".join(place.live.model.name for place in service.shelf)
     log.info("serving %s at http://%s:%d", names, f"[{host}]" if ":" in host else host, port)
     config = uvicorn.Config(

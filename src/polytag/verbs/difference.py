@@ -86,6 +86,25 @@ def diff_runs(
         raise ConfigError("without labels there is no metric to check; leave --unlabelled or --fail-below out")
     first, second = Classifier.load(old), Classifier.load(new)
     corpus = _read(documents, second, options, labelled)
+    names = (str(old), str(new))
+    return diff_classifiers(
+        first, second, corpus, names=names, labelled=labelled, bounds=bounds, explained=explained, words=words, rounds=rounds
+    )
+
+
+def diff_classifiers(
+    first: Classifier,
+    second: Classifier,
+    corpus: Corpus,
+    *,
+    names: tuple[str, str],
+    labelled: bool = True,
+    bounds: Mapping[str, float] | None = None,
+    explained: int = 100,
+    words: int = 3,
+    rounds: int = 1000,
+) -> RunDifference:
+    """Compare two classifiers on a corpus, as ``diff_runs`` does with runs and a file."""
     before, after = first.outcome(corpus), second.outcome(corpus)
     labels = before.labels.union(after.labels)
     before, after = before.over(labels), after.over(labels)
@@ -93,14 +112,13 @@ def diff_runs(
     failures = _failures(metrics, bounds or {})
     significance = None
     if labelled:
-        names = (str(old), str(new))
         significance = compare_systems(before.truth, before.predicted, after.predicted, names=names, rounds=rounds)
     changes = label_changes(
         before.predicted, after.predicted, before.labels.names, corpus.ids,
         truth=before.truth if labelled else None, old_scores=before.scores, new_scores=after.scores,
     )  # fmt: skip
     changes = _with_reasons(changes, first, second, corpus.texts, explained, words)
-    return RunDifference(str(old), str(new), len(corpus), metrics, significance, failures, changes)
+    return RunDifference(*names, len(corpus), metrics, significance, failures, changes)
 
 
 def _read(path: str | Path, classifier: Classifier, options: ReadOptions | None, labelled: bool) -> Corpus:

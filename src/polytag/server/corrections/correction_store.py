@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Engine, delete, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from polytag.server.corrections.correction_tables import CORRECTIONS, TEXTS, TRAIL
+from polytag.server.corrections.correction_tables import CORRECTIONS, LEARNED, TEXTS, TRAIL
 from polytag.server.problem import Problem
 
 _C = CORRECTIONS.c
@@ -111,9 +111,32 @@ class CorrectionStore:
         with self.engine.connect() as connection:
             return int(connection.execute(select(func.count()).select_from(CORRECTIONS).where(_C.undone.is_(None))).scalar_one())
 
-    def standing(self) -> Iterator[dict[str, Any]]:
-        """All corrections that were not undone, ordered by text and then by time."""
-        yield from self._read(_joined(_C.text_key, _C.id).where(_C.undone.is_(None)))
+    def standing(self, after: int = 0) -> Iterator[dict[str, Any]]:
+        """All corrections that were not undone, ordered by text and then by time; ``after`` is an id."""
+        yield from self._read(_joined(_C.text_key, _C.id).where(_C.undone.is_(None) & (_C.id > after)))
+
+    def learned(self, model: str, version: str) -> int:
+        """The last correction that a version of a model learned from; 0 = none."""
+        query = select(LEARNED.c.correction).where((LEARNED.c.model == model) & (LEARNED.c.version == version))
+        with self.engine.connect() as connection:
+            return int(connection.execute(query).scalar() or 0)
+
+    def note_learned(self, model: str, version: str, correction: int) -> None:
+        """Remember what a version learned from."""
+        with self.engine.begin() as connection:
+            connection.execute(delete(LEARNED).where((LEARNED.c.model == model) & (LEARNED.c.version == version)))
+            connection.execute(insert(LEARNED).values(model=model, version=version, correction=correction))
+
+    def note(self, user: str, action: str, subject: str) -> None:
+        """Add to the audit trail."""
+        with self.engine.begin() as connection:
+            _note(connection, user, action, subject)
+
+    def texts(self) -> set[str]:
+        """The texts that somebody corrected."""
+        with self.engine.connect() as connection:
+            query = select(TEXTS.c.text).where(exists().where((_C.text_key == TEXTS.c.key) & _C.undone.is_(None)))
+            return set(connection.execute(query).scalars())
 
     def forget(self, user: str, by: str) -> dict[str, int]:
         """Delete a person's corrections, and the texts that nobody else corrected; the trail keeps that it happened."""

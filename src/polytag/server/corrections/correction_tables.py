@@ -45,3 +45,10 @@ TRAIL = Table(
     Column("subject", String(500), nullable=False),
     sqlite_autoincrement=True,
 )
+LEARNED = Table(
+    "learned",
+    METADATA,
+    Column("model", String(200), primary_key=True),
+    Column("version", String(64), primary_key=True),
+    Column("correction", Integer, nullable=False),  # the last one
+)

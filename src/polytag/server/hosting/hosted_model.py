@@ -43,9 +43,14 @@ class HostedModel:
     def load(cls, folder: Path) -> HostedModel:
         """Load the artefact of a run and warm it: kernels are compiled and tables filled before the first request."""
         place = artefact_folder(folder)
-        version = manifest_digest(place)[:_DIGITS]
+        version = cls.version_at(folder)
         name = (place.parent if place.name == "model" else place).resolve().name
         return cls(name, version, Classifier.load(place), folder).warmed()
+
+    @staticmethod
+    def version_at(folder: Path) -> str:
+        """The version of the artefact in a folder."""
+        return manifest_digest(artefact_folder(folder))[:_DIGITS]
 
     def warmed(self) -> HostedModel:
         """Predict once in every way that a request may ask for."""

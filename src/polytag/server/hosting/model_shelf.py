@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polytag.errors import ConfigError, suggestion
+from polytag.server.hosting.candidate_version import Candidate, save_live
 from polytag.server.hosting.hosted_model import HostedModel
 from polytag.server.hosting.request_queue import RequestQueue
 from polytag.server.limits import Limits
@@ -16,10 +17,11 @@ from polytag.server.problem import Problem
 
 @dataclass
 class Place:
-    """A model's place: the queue of the version in service, and the version before it."""
+    """A model's place: the queue of the version in service, the version before it, and one that may follow."""
 
     live: RequestQueue
     previous: HostedModel | None = None
+    candidate: Candidate | None = None
     swaps: int = 0
 
 
@@ -74,12 +76,28 @@ class Shelf:
             place.swaps += 1
         return fresh
 
+    def go_live(self, name: str) -> Candidate:
+        """Save the candidate to its run and put it in service."""
+        place = self.place(name)
+        candidate = place.candidate
+        if candidate is None:
+            raise Problem(409, f"there is no candidate of {name!r}; let it learn first")
+        if candidate.report["live"] != place.live.model.version:
+            raise Problem(409, "another version went live since the candidate was made; let it learn again")
+        save_live(candidate.model)
+        place.candidate = None
+        self.swap(name, candidate.model)
+        return candidate
+
     def back(self, name: str) -> HostedModel:
         """Put the version before in service again."""
         previous = self.place(name).previous
         if previous is None:
             raise Problem(409, f"there is no version of {name!r} before this one")
-        return self.swap(name, previous)
+        fresh = self.swap(name, previous)
+        if fresh.folder is not None and HostedModel.version_at(fresh.folder) != fresh.version:
+            save_live(fresh)
+        return fresh
 
     def close(self) -> None:
         """End the threads."""

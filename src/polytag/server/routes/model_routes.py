@@ -7,8 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from polytag.server.hosting.model_shelf import Place
 from polytag.server.problem import Problem, readable
-from polytag.server.routes.dependencies import CallerOf, ServiceOf, needs
+from polytag.server.routes.dependencies import ServiceOf
 
 
 class ExplainRequest(BaseModel):
@@ -27,12 +28,13 @@ router = APIRouter()
 @router.get("/v1/models")
 def models(service: ServiceOf) -> dict[str, Any]:
     """The models in service; the first one is the default."""
-    return {
-        "models": [
-            {**place.live.model.describe(), "previous": place.previous.version if place.previous else None}
-            for place in service.shelf
-        ]
-    }
+    return {"models": [_described(place) for place in service.shelf]}
+
+
+def _described(place: Place) -> dict[str, Any]:
+    previous = None if place.previous is None else place.previous.version
+    candidate = None if place.candidate is None else place.candidate.model.version
+    return {**place.live.model.describe(), "previous": previous, "candidate": candidate}
 
 
 @router.post("/v1/explain")
@@ -58,17 +60,3 @@ def labels(
     hosted = service.shelf.model(model)
     found = hosted.search.find(q, limit) if parent is None else hosted.search.children(parent or None)[:limit]
     return {"model": hosted.name, "version": hosted.version, "labels": [hosted.search.record(number) for number in found]}
-
-
-@router.post("/v1/admin/models/{name}/reload")
-def reload(name: str, service: ServiceOf, caller: CallerOf) -> dict[str, Any]:
-    """Load a model's run again and put it in service, if its artefact has changed; no request is dropped."""
-    needs(caller, "admin")
-    return service.shelf.reload(name).describe()
-
-
-@router.post("/v1/admin/models/{name}/back")
-def back(name: str, service: ServiceOf, caller: CallerOf) -> dict[str, Any]:
-    """Put the version before in service again."""
-    needs(caller, "admin")
-    return service.shelf.back(name).describe()

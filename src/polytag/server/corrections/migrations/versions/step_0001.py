@@ -1,4 +1,4 @@
-"""Texts, corrections and the audit trail."""
+"""Texts, corrections, the audit trail, and what versions learned."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -47,9 +47,15 @@ def upgrade() -> None:
         sa.Column("subject", sa.String(500), nullable=False),
         sqlite_autoincrement=True,
     )
+    op.create_table(
+        "learned",
+        sa.Column("model", sa.String(200), primary_key=True),
+        sa.Column("version", sa.String(64), primary_key=True),
+        sa.Column("correction", sa.Integer, nullable=False),
+    )
 
 
 def downgrade() -> None:
     """Drop the tables."""
-    for name in ("trail", "corrections", "texts"):
+    for name in ("learned", "trail", "corrections", "texts"):
         op.drop_table(name)
