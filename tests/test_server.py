@@ -361,3 +361,34 @@ def test_bad_files_are_problems(client: Client, kind: str, body: bytes) -> None:
     answer = client("POST", f"/v1/extract?kind={kind}", content=body)
     assert 400 <= answer.status_code < 500
     assert "/tmp" not in answer.text
+
+
+# -- the short way -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"calibrate": False}, {"min_labels": 2}, {"promise": "recall=.6"}, {"preprocess": "clean"}]
+)
+def test_the_short_way_answers_what_the_long_way_answers(options: dict[str, Any]) -> None:
+    from polytag.server.hosting.lean_prediction import LeanPredictor
+
+    rng = np.random.default_rng(3)
+    words = [f"w{n}" for n in range(60)]
+    texts = [" ".join(rng.choice(words, size=int(rng.integers(0, 12)))) for _ in range(300)]
+    labels = [sorted({f"l{word[1]}" for word in text.split()}) for text in texts]
+    classifier = Classifier("br", {"c": [1.0], **options}).fit(texts, labels)
+    lean = LeanPredictor.of(classifier)
+    assert lean is not None
+    for size in (1, 7, 300):
+        found = lean.predict(texts[:size])
+        rows = [row for _, row in classifier.stream((None, text) for text in texts[:size])]
+        assert [one.labels for one in found] == [row.labels for row in rows]
+        assert [one.scores for one in found] == [row.scores for row in rows]
+
+
+@pytest.mark.parametrize("model", ["lp", "cc", "xlinear"])
+def test_other_models_have_no_short_way(model: str) -> None:
+    from polytag.server.hosting.lean_prediction import LeanPredictor
+
+    texts, labels = ["fish sea", "wheat", "fish", "sea wheat"] * 10, [["a", "b"], ["c"], ["a"], ["b", "c"]] * 10
+    assert LeanPredictor.of(Classifier(model).fit(texts, labels)) is None

@@ -95,14 +95,14 @@ class Platt:
         """The same entries as probabilities."""
         values, labels = scores.matrix.data, scores.matrix.indices
         if scores.is_full and scores.kind == "margin":
-            z = values.reshape(len(scores), len(self.slopes)) * self.slopes + self.offsets  # (documents, labels), float32
+            found = self.probabilities(values.reshape(len(scores), len(self.slopes)))
         else:
-            z = self.slopes[labels] * _inputs(scores, values) + self.offsets[labels]
-        np.negative(z, out=z)
-        with np.errstate(over="ignore"):  # 1 / infinity = 0 is correct
-            np.exp(z, out=z)
-        z += 1
-        return scores.with_values(np.reciprocal(z, out=z).reshape(-1), "probability")
+            found = _sigmoid(self.slopes[labels] * _inputs(scores, values) + self.offsets[labels])
+        return scores.with_values(found.reshape(-1), "probability")
+
+    def probabilities(self, margins: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The probabilities of all labels, from margins (documents, labels)."""
+        return _sigmoid(margins * self.slopes + self.offsets)  # float32
 
     def state(self) -> dict[str, Any]:
         """The slopes and offsets."""
@@ -116,3 +116,12 @@ class Platt:
 
 def _inputs(scores: Scores, values: NDArray[Any]) -> NDArray[np.float64]:
     return logit(values) if scores.kind == "probability" else values.astype(np.float64)
+
+
+def _sigmoid(z: NDArray[Any]) -> NDArray[Any]:
+    """1 / (1 + exp(-z)), in place."""
+    np.negative(z, out=z)
+    with np.errstate(over="ignore"):  # 1 / infinity = 0 is correct
+        np.exp(z, out=z)
+    z += 1
+    return np.reciprocal(z, out=z)

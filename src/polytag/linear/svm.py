@@ -177,6 +177,10 @@ class Separators:
             pass
         return out
 
+    def margins(self, documents: Rows) -> NDArray[np.float32]:
+        """What ``all`` returns, in one thread: quick for a few documents."""
+        return self._margins(documents, 0, len(documents[0]) - 1)
+
     def state(self) -> dict[str, Any]:
         """The arrays for an artefact."""
         return {"weights": self.weights, "bias": self.bias}

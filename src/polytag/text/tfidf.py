@@ -196,6 +196,10 @@ class Tfidf:
         data = np.concatenate([p[2] for p in parts]) if parts else np.empty(0, np.float32)
         return csr_array((data, indices, indptr), shape=(len(texts), len(self.keys)))
 
+    def rows(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+        """What ``transform`` returns, as three arrays and in one thread: quick for a few texts."""
+        return self._rows(texts)
+
     def state(self) -> dict[str, Any]:
         """The vocabulary as arrays."""
         blob = "\n".join(self.terms).encode("utf-8", "surrogatepass")

@@ -15,6 +15,7 @@ from polytag.classifier import Classifier, Prediction
 from polytag.decision.thresholds import select
 from polytag.scores import Kind, Scores
 from polytag.server.hosting.label_search import LabelSearch
+from polytag.server.hosting.lean_prediction import LeanPredictor
 from polytag.server.hosting.messages import Candidates, TextPrediction
 from polytag.storage.artefact import artefact_folder, manifest_digest
 
@@ -27,6 +28,10 @@ class Want(NamedTuple):
     top: int | None = None
     ask: float | None = None
     floor: float | None = None
+
+
+PLAIN = Want()
+"""The decided set and nothing else, which most requests want."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,15 @@ class HostedModel:
     def warmed(self) -> HostedModel:
         """Predict once in every way that a request may ask for."""
         ask = 0.5 if self.classifier.abstention is not None else None
-        self.predict(["", "first words"], [Want(), Want(top=3, ask=ask, floor=0.0)])
+        self.predict(["", "first words"], [PLAIN, Want(top=3, ask=ask, floor=0.0)])
+        self.predict(["first words"], [PLAIN])
         _ = self.search.find("a", 1)
         return self
+
+    @cached_property
+    def lean(self) -> LeanPredictor | None:
+        """A short way for requests that want nothing special, if the model has one."""
+        return LeanPredictor.of(self.classifier)
 
     @cached_property
     def search(self) -> LabelSearch:
@@ -66,6 +77,8 @@ class HostedModel:
 
     def predict(self, texts: Sequence[str], wants: Sequence[Want], most: int = 1_000) -> list[TextPrediction]:
         """The answer for each text, by what is wanted of it; ``most`` is the maximum number of labels above a floor."""
+        if self.lean is not None and all(want is PLAIN for want in wants):
+            return self.lean.predict(texts)
         scores = self.classifier.scores(texts)
         found: list[TextPrediction | None] = [None] * len(texts)
         for want in set(wants):

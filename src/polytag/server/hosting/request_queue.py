@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from polytag.server.hosting.hosted_model import HostedModel, Want
+from polytag.server.hosting.hosted_model import PLAIN, HostedModel, Want
 from polytag.server.hosting.messages import TextPrediction
 from polytag.server.limits import Limits
 from polytag.server.problem import busy
 
 _SMOOTHING = 0.2  # weight of the last batch in the mean seconds per text
+_SHORT, _SHORT_TEXTS = 60_000, 64  # characters of a batch, and texts of a request, that are scored in the event loop
 
 
 class Waiting:
@@ -49,7 +50,10 @@ class RequestQueue:
         self.texts += len(texts)
         if not self._scoring and not self._planned:
             self._planned = True
-            loop.call_later(self.limits.gather_ms / 1000, self._start)
+            if self.model.lean is not None:
+                loop.call_soon(self._start)  # after all requests that have arrived by now
+            else:
+                loop.call_later(self.limits.gather_ms / 1000, self._start)
         return request.future
 
     def _start(self) -> None:
@@ -58,9 +62,32 @@ class RequestQueue:
         batch = self._taken()
         if not batch:
             return
+        if self._is_short(batch):
+            self._score_here(batch)
+            return
         self._scoring = True
         scored = asyncio.get_running_loop().run_in_executor(self._pool, self._score, batch)
         scored.add_done_callback(lambda done: self._answer(batch, done))
+
+    def _is_short(self, batch: list[Waiting]) -> bool:
+        """Whether a batch costs less than handing it to a thread; the event loop stands still meanwhile."""
+        if self.model.lean is None:
+            return False
+        size = 0
+        for request in batch:
+            if request.want is not PLAIN or len(request.texts) > _SHORT_TEXTS:
+                return False
+            for text in request.texts:
+                size += len(text)
+        return size <= _SHORT
+
+    def _score_here(self, batch: list[Waiting]) -> None:
+        done: asyncio.Future[tuple[list[TextPrediction], float]] = asyncio.get_running_loop().create_future()
+        try:
+            done.set_result(self._score(batch))
+        except Exception as error:
+            done.set_exception(error)
+        self._answer(batch, done)
 
     def _taken(self) -> list[Waiting]:
         """The next requests; whoever gave up, or waited too long, is left out."""
@@ -103,8 +130,9 @@ class RequestQueue:
                 else:
                     request.future.set_exception(error)
             at += len(request.texts)
-        if self._queue:
-            self._start()
+        if self._queue and not self._planned:
+            self._planned = True
+            asyncio.get_running_loop().call_soon(self._start)
 
     def close(self) -> None:
         """Let the thread end when it has nothing left to do."""

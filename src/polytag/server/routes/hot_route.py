@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from polytag.errors import PolytagError
-from polytag.server.hosting.hosted_model import HostedModel, Want
+from polytag.server.hosting.hosted_model import PLAIN, HostedModel, Want
 from polytag.server.hosting.messages import PredictAnswer, PredictRequest, decode_predict, encode
 from polytag.server.limits import Limits
 from polytag.server.problem import Problem
@@ -73,7 +73,7 @@ def check_texts(texts: list[str], limits: Limits) -> None:
 def _want(request: PredictRequest, model: HostedModel) -> Want:
     """What is wanted, checked for this model."""
     if request.top is None and request.ask is None and request.floor is None:
-        return Want()
+        return PLAIN
     try:
         ask = None if request.ask is None else model.classifier.asking(request.ask)
     except PolytagError as error:
