@@ -392,3 +392,210 @@ def test_other_models_have_no_short_way(model: str) -> None:
 
     texts, labels = ["fish sea", "wheat", "fish", "sea wheat"] * 10, [["a", "b"], ["c"], ["a"], ["b", "c"]] * 10
     assert LeanPredictor.of(Classifier(model).fit(texts, labels)) is None
+
+
+# -- who may do what ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def guarded(service: Service, tmp_path: Path) -> tuple[Client, dict[str, dict[str, str]], Path]:
+    from polytag.server.access import ROLES, add_token
+
+    path = tmp_path / "tokens"
+    headers = {role: {"Authorization": f"Bearer {add_token(path, f'{role}er', role)}"} for role in ROLES}
+    return Client(Service(service.shelf, service.limits, Tokens(path), service.database)), headers, path
+
+
+def test_roles_open_what_they_name(guarded: tuple[Client, dict[str, dict[str, str]], Path]) -> None:
+    client, headers, _ = guarded
+    calls = [
+        ("read", "POST", "/v1/predict", {"texts": ["a"]}),
+        ("read", "GET", "/v1/models", None),
+        ("read", "GET", "/metrics", None),
+        ("correct", "POST", "/v1/corrections", {"text": "guarded", "added": ["grain"], "user": "somebody else"}),
+        ("correct", "GET", "/v1/corrections", None),
+        ("correct", "GET", "/v1/corrections/export", None),
+        ("admin", "POST", "/v1/admin/models/first/reload", None),
+        ("admin", "GET", "/v1/admin/trail", None),
+    ]
+    order = ["read", "correct", "admin"]
+    for needed, method, path, body in calls:
+        assert client(method, path, json=body).status_code == 401
+        assert client(method, path, json=body, headers={"Authorization": "Bearer pt_wrong"}).status_code == 401
+        for role in order:
+            status = client(method, path, json=body, headers=headers[role]).status_code
+            assert (status < 300) == (order.index(role) >= order.index(needed)), (role, path, status)
+    assert client("GET", "/health").status_code == client("GET", "/").status_code == 200
+    rows = client("GET", "/v1/corrections?user=correcter", headers=headers["admin"]).json()["corrections"]
+    assert {row["user"] for row in rows} == {"correcter"}  # the token's name, not what the request says
+
+
+def test_others_corrections_are_undone_by_administrators_alone(guarded: tuple[Client, dict[str, dict[str, str]], Path]) -> None:
+    client, headers, _ = guarded
+    said = {"text": "mine", "added": ["grain"]}
+    number = client("POST", "/v1/corrections", json=said, headers=headers["admin"]).json()["id"]
+    assert client("DELETE", f"/v1/corrections/{number}", headers=headers["correct"]).status_code == 403
+    assert client("DELETE", f"/v1/corrections/{number}", headers=headers["admin"]).status_code == 200
+
+
+def test_tokens_are_hashed_and_can_be_removed(guarded: tuple[Client, dict[str, dict[str, str]], Path]) -> None:
+    from polytag.server.access import remove_token
+
+    client, headers, path = guarded
+    assert headers["read"]["Authorization"].split()[1] not in path.read_text()
+    assert path.stat().st_mode & 0o077 == 0
+    assert client("GET", "/v1/models", headers=headers["read"]).status_code == 200
+    remove_token(path, "reader")
+    client.app.service.tokens._checked = 0.0
+    assert client("GET", "/v1/models", headers=headers["read"]).status_code == 401
+    assert client("GET", "/v1/models", headers=headers["admin"]).status_code == 200
+
+
+def test_a_token_has_a_rate(service: Service) -> None:
+    slow = Client(Service(service.shelf, Limits(rate=0.01, burst=3), Tokens()))
+    assert [slow("GET", "/v1/models").status_code for _ in range(4)] == [200, 200, 200, 429]
+    assert int(slow("GET", "/v1/models").headers["retry-after"]) >= 1
+
+
+def test_a_service_that_others_reach_needs_tokens(folders: list[Path]) -> None:
+    from polytag import ConfigError
+    from polytag.server.startup import Plan
+
+    with pytest.raises(ConfigError, match="token"):
+        Plan(folders, host="0.0.0.0").service()
+
+
+# -- jobs --------------------------------------------------------------------------------------------------------------
+
+
+def finished(client: Client, number: str) -> dict[str, Any]:
+    for _ in range(500):
+        found = dict(client("GET", f"/v1/jobs/{number}").json())
+        if found["state"] not in ("waiting", "running"):
+            return found
+        time.sleep(0.02)
+    raise AssertionError("the job does not end")
+
+
+def test_a_job_labels_a_corpus(client: Client, folders: list[Path]) -> None:
+    texts = [f"{TEXTS[n % 4]} {n}" for n in range(200)]
+    body = "".join(json.dumps({"id": f"d{n}", "text": text}) + "\n" for n, text in enumerate(texts))
+    sent = client("POST", "/v1/jobs?model=second", content=body.encode())
+    assert sent.status_code == 202
+    number = sent.json()["id"]
+    state = finished(client, number)
+    assert (state["state"], state["done"], state["progress"]) == ("finished", 200, 1.0)
+    rows = [json.loads(line) for line in client("GET", f"/v1/jobs/{number}/result").text.splitlines()]
+    assert [row["id"] for row in rows] == [f"d{n}" for n in range(200)]
+    assert [row["labels"] for row in rows] == Classifier.load(folders[1]).predict(texts)
+    assert client("DELETE", f"/v1/jobs/{number}").status_code == 204
+    assert client("GET", f"/v1/jobs/{number}/result").status_code == 404
+
+
+def test_a_bad_corpus_fails_with_its_line(client: Client) -> None:
+    number = client("POST", "/v1/jobs", content=b'{"text": "a"}\n{').json()["id"]
+    state = finished(client, number)
+    assert state["state"] == "failed" and "line 2" in state["detail"] and "/tmp" not in state["detail"]
+    assert client("GET", f"/v1/jobs/{number}/result").status_code == 409
+    assert client("GET", "/v1/jobs/../../etc/passwd").status_code == 404
+
+
+# -- Annif's API -------------------------------------------------------------------------------------------------------
+
+
+def test_annif_clients_get_suggestions(client: Client, folders: list[Path]) -> None:
+    best = Classifier.load(folders[0]).scores(TEXTS[:2]).top(2)
+    found = client("POST", "/v1/projects/first/suggest", data={"text": TEXTS[0], "limit": 2}).json()["results"]
+    assert [(row["label"], row["uri"]) for row in found] == [(name, name) for name, _ in best[0]]
+    documents = [{"text": text, "document_id": str(n)} for n, text in enumerate(TEXTS[:2])]
+    rows = client("POST", "/v1/projects/first/suggest-batch?limit=2", json={"documents": documents}).json()
+    assert [row["document_id"] for row in rows] == ["0", "1"]
+    assert [[one["label"] for one in row["results"]] for row in rows] == [[name for name, _ in row] for row in best]
+    assert client("POST", "/v1/projects/none/suggest", data={"text": "a"}).status_code == 404
+    assert client("POST", "/v1/projects/first/suggest-batch", json={"documents": documents * 17}).status_code == 422
+    assert client("GET", "/v1/projects").json()["projects"][1]["project_id"] == "second"
+    assert client("GET", "/v1/vocabs").json()["vocabs"][0]["size"] == 4
+
+
+def test_annif_clients_teach(client: Client) -> None:
+    lesson = [{"text": "taught text", "subjects": [{"uri": "grain", "label": "grain"}]}]
+    assert client("POST", "/v1/projects/first/learn", json=lesson).status_code == 204
+    assert "taught text" in client("GET", "/v1/corrections/export").text
+    assert client("POST", "/v1/projects/first/learn", json=[{"text": "t", "subjects": [{"uri": "x"}]}]).status_code == 400
+
+
+# -- the database ------------------------------------------------------------------------------------------------------
+
+
+def filled(url: str) -> Any:
+    from polytag.server.corrections.correction_store import Correction, CorrectionStore
+    from polytag.server.corrections.database import open_database
+
+    store = CorrectionStore(open_database(url))
+    for user, text in (("ann", "one"), ("bob", "one"), ("ann", "two"), ("bob", "three")):
+        store.add(Correction(text, user, "m", "v", added=["grain"], key=text))
+    store.undo(4, "bob")
+    return store
+
+
+def check_database(url: str, second: str, folder: Path) -> None:
+    """Backup, restore, export and forget on one kind of database."""
+    from polytag.server.corrections.correction_store import Correction
+    from polytag.server.corrections.maintenance import backup, corrected, export_corpus, forget, restore
+
+    store = filled(url)
+    assert backup(url, folder / "saved.jsonl") == restore(second, folder / "saved.jsonl")
+    backup(second, folder / "again.jsonl")
+    assert (folder / "saved.jsonl").read_bytes() == (folder / "again.jsonl").read_bytes()
+    with pytest.raises(Exception, match="empty"):
+        restore(second, folder / "saved.jsonl")
+    assert sorted(corrected(second).texts) == ["one", "two"]
+    assert export_corpus(second, folder / "corpus.jsonl") == 2
+    assert store.add(Correction("new", "ann", "m", "v"))[0]["id"] == 5
+    assert forget(second, "ann") == {"corrections": 2, "texts": 1}
+    assert [row["text"] for row in type(store)(_engine(second)).page()] == ["one", "three"]
+    backup(second, folder / "after.jsonl")
+    assert "two" not in (folder / "after.jsonl").read_text() and '"ann"' not in (folder / "after.jsonl").read_text()
+
+
+def _engine(url: str) -> Any:
+    from polytag.server.corrections.database import open_database
+
+    return open_database(url)
+
+
+def test_sqlite_is_backed_up_restored_exported_and_forgotten(tmp_path: Path) -> None:
+    check_database(f"sqlite:///{tmp_path / 'a.db'}", str(tmp_path / "b.db"), tmp_path)
+
+
+def test_migrations_make_the_tables_that_the_code_uses(tmp_path: Path) -> None:
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    from polytag.server.corrections.correction_tables import METADATA
+
+    with _engine(f"sqlite:///{tmp_path / 'a.db'}").connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+
+
+def test_a_training_takes_corrections(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from polytag.cli.app import app
+
+    rows = [{"text": f"{a} {b}", "labels": [a]} for a in ("fish", "wheat") for b in "abcdefgh"]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    url = f"sqlite:///{tmp_path / 'c.db'}"
+    filled(url)
+    arguments = ["train", str(tmp_path / "train.jsonl"), "--out", str(tmp_path / "run"), "--with-corrections", url]
+    assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
+    loaded = Classifier.load(tmp_path / "run")
+    assert loaded.training["documents"] == 18 and "grain" in loaded.labels
+
+
+@pytest.mark.parametrize("url", ["mysql://x/y", "sqlite:////nowhere/at/all.db", "postgresql://nobody@127.0.0.1:9/none"])
+def test_a_database_that_cannot_be_opened_is_one_line(url: str) -> None:
+    from polytag import PolytagError
+
+    with pytest.raises(PolytagError):
+        _engine(url)

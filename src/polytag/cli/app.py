@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from polytag.cli.audit import audit
 from polytag.cli.auto import auto
 from polytag.cli.compare import compare
+from polytag.cli.corrections import corrections_app
 from polytag.cli.curve import curve
 from polytag.cli.data import data_app
 from polytag.cli.diff import diff
@@ -28,6 +29,7 @@ from polytag.cli.predict import predict
 from polytag.cli.report import report
 from polytag.cli.serve import serve
 from polytag.cli.standard_streams import discard_output, note, open_closed_streams
+from polytag.cli.token import token_app
 from polytag.cli.train import train
 from polytag.cli.tune import tune
 from polytag.errors import PolytagError, brief, file_error
@@ -76,6 +78,8 @@ for verb in (train, auto, evaluate, predict, explain, compare, diff, audit, curv
     app.command()(expanded(verb))
 app.add_typer(labels_app, name="labels", help="Edit the labels of a trained model, without training.")
 app.add_typer(data_app, name="data", help="Describe, build, download and generate corpora.")
+app.add_typer(corrections_app, name="corrections", help="Export, back up, restore and delete corrections of a service.")
+app.add_typer(token_app, name="token", help="Make and remove tokens for a service.")
 
 
 @app.callback(invoke_without_command=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,22 +22,35 @@ def serve(
     test: Annotated[
         Path | None, typer.Option("--test", help="labelled documents for the table of errors and for promises")
     ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option("--tokens", help="file of tokens, as `polytag token add` makes it [default: none]"),
+    ] = None,
+    rate: Annotated[float, typer.Option("--rate", help="requests per second of one token; 0 = no limit", min=0)] = 0.0,
     pool: Annotated[Path | None, typer.Option("--pool", help="unlabelled documents, to choose the next one to label")] = None,
 ) -> None:
     """Serve models over HTTP: predictions, explanations, label search, corrections, and a page."""
-    from polytag.errors import ConfigError
-
-    try:
-        from polytag.server.startup import Plan, answer_one, run_service
-    except ModuleNotFoundError as error:
-        if error.name is not None and error.name.startswith("polytag"):
-            raise
-        raise ConfigError(f"the service needs {error.name}: pip install 'polytag[serve]'") from None
-    plan = Plan(runs, host, port, corrections, test, pool)
+    startup = server_part("startup")
+    limits = server_part("limits").Limits(rate=rate)
+    plan = startup.Plan(runs, host, port, corrections, test, pool, tokens, limits)
     if get is None:
-        run_service(plan)
+        startup.run_service(plan)
         return
-    status, body = answer_one(plan, get)
+    status, body = startup.answer_one(plan, get)
     sys.stdout.buffer.write(body)
     if status >= 400:
         raise typer.Exit(1)
+
+
+def server_part(name: str) -> Any:
+    """A module of the service; without the extra, one line says how to get it."""
+    import importlib
+
+    from polytag.errors import ConfigError
+
+    try:
+        return importlib.import_module(f"polytag.server.{name}")
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.startswith("polytag"):
+            raise
+        raise ConfigError(f"the service needs the package {error.name}: pip install 'polytag[serve]'") from None

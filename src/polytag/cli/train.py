@@ -26,6 +26,10 @@ def train(
         Path | None,
         typer.Option("--from", help="continue training from this finished run, with its settings; neural models only"),
     ] = None,
+    with_corrections: Annotated[
+        str | None,
+        typer.Option("--with-corrections", metavar="URL", help="also train on the corrections of a service, from its database"),
+    ] = None,
 ) -> None:
     """Train a model on labelled documents."""
     from polytag.classifier import Classifier
@@ -38,8 +42,14 @@ def train(
     recipe = overrides.recipe(inputs.recipe, inputs.model, earlier.recipe if earlier else None)
     options = earlier.reading(options) if earlier else options
     plan = DataPlan.of(recipe, corpus, inputs.valid, inputs.labels, options, start)
+    more = None
+    if with_corrections is not None:
+        from polytag.cli.serve import server_part
+
+        more = server_part("corrections.maintenance").corrected(with_corrections)
+        note(f"{len(more):,} corrected texts are added to the training documents")
     with resumable():
-        classifier = train_run(recipe, plan, out, resume=resume, earlier=earlier)
+        classifier = train_run(recipe, plan, out, resume=resume, earlier=earlier, more=more)
     if not first_process():
         return
     report = classifier.decision.report

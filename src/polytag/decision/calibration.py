@@ -124,4 +124,5 @@ def _sigmoid(z: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(over="ignore"):  # 1 / infinity = 0 is correct
         np.exp(z, out=z)
     z += 1
-    return np.reciprocal(z, out=z)
+    np.reciprocal(z, out=z)
+    return z

@@ -17,7 +17,16 @@ from polytag.errors import PolytagError, brief
 from polytag.server.gate import Gate
 from polytag.server.hosting.messages import PredictAnswer, PredictRequest
 from polytag.server.problem import MEDIA_TYPE, Problem
-from polytag.server.routes import admin_routes, correction_routes, health_routes, hot_route, model_routes, page_routes
+from polytag.server.routes import (
+    admin_routes,
+    annif_routes,
+    correction_routes,
+    health_routes,
+    hot_route,
+    job_routes,
+    model_routes,
+    page_routes,
+)
 from polytag.server.routes.page_files import PageFiles
 from polytag.server.service import Service
 from polytag.storage.artefact import polytag_version
@@ -30,7 +39,7 @@ def create_app(service: Service) -> Gate:
     """The ASGI application."""
     app = FastAPI(title="Polytag", version=polytag_version(), lifespan=_lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
-    for routes in (health_routes, model_routes, page_routes, correction_routes, admin_routes):
+    for routes in (health_routes, model_routes, page_routes, correction_routes, job_routes, annif_routes, admin_routes):
         app.include_router(routes.router)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(PolytagError, _refused)
@@ -44,7 +53,7 @@ def create_app(service: Service) -> Gate:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
-    app.state.service.shelf.close()
+    app.state.service.close()
 
 
 async def _problem(_: Request, error: Any) -> Response:

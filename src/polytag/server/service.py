@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from polytag.errors import ConfigError
 from polytag.server.access import Tokens
+from polytag.server.background_jobs import Jobs
 from polytag.server.hosting.evaluation_set import EvaluationSet
 from polytag.server.hosting.labelling_queue import LabellingQueue
 from polytag.server.hosting.model_shelf import Shelf
@@ -32,6 +33,7 @@ class Service:
     database: str = DATABASE
     evaluation: EvaluationSet = field(default_factory=lambda: EvaluationSet(None))
     queue: LabellingQueue = field(default_factory=LabellingQueue)
+    jobs: Jobs = field(default_factory=Jobs)
     telemetry: Telemetry = field(default_factory=Telemetry)
     page: Path = Path(__file__).parent / "page"
     hosts: frozenset[str] | None = None  # values of the Host header that are answered; None = all
@@ -51,3 +53,10 @@ class Service:
                 except ConfigError as error:
                     raise Problem(500, str(error)) from None
             return self._store
+
+    def close(self) -> None:
+        """End what runs in the background, after the last request."""
+        self.jobs.close()
+        self.shelf.close()
+        if self._store is not None:
+            self._store.engine.dispose()

@@ -10,6 +10,7 @@ from pathlib import Path
 import uvicorn
 
 from polytag.corpus import Corpus
+from polytag.errors import ConfigError
 from polytag.formats.document_files import Reader
 from polytag.server.access import Tokens
 from polytag.server.app import create_app
@@ -35,6 +36,7 @@ class Plan:
     database: str = DATABASE
     test: Path | None = None
     pool: Path | None = None
+    tokens: Path | None = None
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -43,7 +45,9 @@ class Plan:
         return self.host.strip("[]") in {name.strip("[]") for name in LOCAL}
 
     def service(self) -> Service:
-        """Load everything."""
+        """Load everything; a service that others can reach needs tokens."""
+        if not self.local and self.tokens is None:
+            raise ConfigError(f"others can reach {self.host}; give --tokens FILE, which `polytag token add` makes")
         shelf = Shelf.load(self.runs, self.limits)
         first = shelf.model(None).classifier
         test = None if self.test is None else Corpus.read(self.test, labels=first.labels, options=first.reading())
@@ -51,7 +55,7 @@ class Plan:
         return Service(
             shelf,
             self.limits,
-            Tokens(),
+            Tokens(self.tokens),
             self.database,
             evaluation=EvaluationSet(test),
             queue=LabellingQueue(pool),

@@ -83,17 +83,34 @@ class DataPlan:
 
 
 def train_run(
-    recipe: Recipe, plan: DataPlan, out: str | Path, *, resume: bool = False, earlier: Classifier | None = None
+    recipe: Recipe,
+    plan: DataPlan,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    earlier: Classifier | None = None,
+    more: Corpus | None = None,
 ) -> Classifier:
     """Read the data, train, and write recipe, log and artefact to the folder of the run.
 
-    ``earlier`` is the classifier to continue from, if it is loaded already.
+    ``earlier`` is the classifier to continue from, if it is loaded already. ``more`` are documents besides those of the plan,
+    such as corrections; they replace training documents with the same text.
     """
     if plan.start is not None and earlier is None:
         earlier = Classifier.load(plan.start)
     train, valid = plan.read()
+    if more is not None:
+        train = _replaced(train, more)
+        valid = None if valid is None else valid.with_labels(train.labels)
     recipe = dataclasses.replace(recipe, data=plan.recipe_table(train, valid))
     return train_corpora(recipe, train, valid, out, resume=resume, earlier=earlier)
+
+
+def _replaced(train: Corpus, more: Corpus) -> Corpus:
+    """The training documents with more documents, which replace those with the same text."""
+    labels, known = train.labels.union(more.labels), set(more.texts)
+    kept = train.with_labels(labels).subset([number for number, text in enumerate(train.texts) if text not in known])
+    return kept.concat(more.with_labels(labels))
 
 
 def train_corpora(

@@ -51,10 +51,16 @@ def verdicts(rows: Iterable[dict[str, Any]]) -> Iterator[TextVerdict]:
         yield verdict
 
 
+def documents_of_rows(rows: Iterable[dict[str, Any]], *, disputed: bool = False) -> Iterator[Document]:
+    """The corrected texts; those that people disagree on are left out, or get what most people say."""
+    for one in verdicts(rows):
+        if disputed or not one.disputed:
+            yield Document(one.document, one.text, tuple(one.labels))
+
+
 def corpus_of(rows: Iterable[dict[str, Any]], *, disputed: bool = False) -> Corpus:
-    """The corrected texts as a corpus; texts that people disagree on are left out, or get what most people say."""
-    kept = [one for one in verdicts(rows) if disputed or not one.disputed]
-    found = [Document(one.document, one.text, tuple(one.labels)) for one in kept]
+    """The corrected texts as a corpus."""
+    found = list(documents_of_rows(rows, disputed=disputed))
     if not found:
         raise DataError("there are no corrections yet, or people disagree on all of them; correct some texts first")
     return Corpus.of_documents(found, where="corrections")

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from polytag.classifier import Classifier, Prediction
+from polytag.classifier import Classifier
+from polytag.decision.predicted_sets import Prediction
 from polytag.decision.thresholds import select
 from polytag.scores import Kind, Scores
 from polytag.server.hosting.label_search import LabelSearch

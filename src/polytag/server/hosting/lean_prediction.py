@@ -18,6 +18,7 @@ from polytag.decision.dense_sets import decided_rows
 from polytag.linear.svm import Separators
 from polytag.models.base.linear_model import LinearModel
 from polytag.models.base.tfidf_model import TfidfModel
+from polytag.scores import Kind
 from polytag.server.hosting.messages import TextPrediction
 from polytag.text.preprocess import prepare
 
@@ -41,7 +42,7 @@ class LeanPredictor:
         model, decision = classifier.model, classifier.decision
         if not isinstance(model, TfidfModel) or type(model)._score is not LinearModel._score or model.tfidf.given:
             return None
-        kind = "margin" if classifier.calibration is None else "probability"
+        kind: Kind = "margin" if classifier.calibration is None else "probability"
         limits = decision.limits(kind, len(classifier.labels))
         trees = decision.closed and classifier.labels.has_tree
         if limits is None or trees or len(classifier.labels) > _MOST_LABELS or not isinstance(model.trained, Separators):

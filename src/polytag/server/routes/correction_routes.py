@@ -83,25 +83,29 @@ def _plain(text: str) -> str:
 @router.get("/v1/corrections")
 def corrections(
     service: ServiceOf,
+    caller: CallerOf,
     user: Annotated[str | None, Query(max_length=200)] = None,
     after: Annotated[int, Query(ge=0, le=_LARGEST, description="id of the last correction of the page before")] = 0,
     limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
 ) -> dict[str, Any]:
     """Corrections in the order in which they came; those that were undone have a time in ``undone``."""
+    needs(caller, "correct")
     found = service.store.page(user=None if user is None else _plain(user), after=after, limit=limit)
     return {"corrections": found, "standing": service.store.count()}
 
 
 @router.get("/v1/corrections/disagreements")
-def disagreements(service: ServiceOf) -> dict[str, Any]:
+def disagreements(service: ServiceOf, caller: CallerOf) -> dict[str, Any]:
     """Texts with labels that people disagree on: who is for a label, and who is against it."""
+    needs(caller, "correct")
     found = [one for one in verdicts(service.store.standing()) if one.disputed]
     return {"texts": [{"text": one.text, "document": one.document, "labels": one.disputed} for one in found]}
 
 
 @router.get("/v1/corrections/export", response_class=StreamingResponse)
-def export(service: ServiceOf, disputed: bool = False) -> StreamingResponse:
+def export(service: ServiceOf, caller: CallerOf, disputed: bool = False) -> StreamingResponse:
     """All corrected texts as a corpus of JSON lines; texts that people disagree on are left out unless ``disputed``."""
+    needs(caller, "correct")
 
     def lines() -> Iterator[bytes]:
         for one in verdicts(service.store.standing()):
@@ -113,8 +117,9 @@ def export(service: ServiceOf, disputed: bool = False) -> StreamingResponse:
 
 
 @router.get("/v1/corrections/{number}")
-def correction(number: Annotated[int, Field(ge=1, le=_LARGEST)], service: ServiceOf) -> dict[str, Any]:
+def correction(number: Annotated[int, Field(ge=1, le=_LARGEST)], service: ServiceOf, caller: CallerOf) -> dict[str, Any]:
     """One correction."""
+    needs(caller, "correct")
     return service.store.get(number)
 
 
