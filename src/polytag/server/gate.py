@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from typing import Any
@@ -55,6 +56,10 @@ class Gate:
             status = problem.status
             more = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
             await _send(send, status, [(b"content-type", MEDIA_TYPE.encode()), *more, *_SAFE], problem.body())
+        except Exception:
+            log.exception("%s %s failed", scope["method"], _route(scope, path))  # the text of a request is not logged
+            with contextlib.suppress(Exception):  # the answer may have begun
+                await _send(send, 500, [(b"content-type", MEDIA_TYPE.encode()), *_SAFE], Problem(500, "an internal error").body())
         finally:
             self.service.telemetry.count(_route(scope, path), status, time.perf_counter() - start)
 

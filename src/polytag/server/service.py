@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from polytag.errors import ConfigError
 from polytag.server.access import Tokens
 from polytag.server.background_jobs import Jobs
+from polytag.server.drift import Drift
 from polytag.server.hosting.evaluation_set import EvaluationSet
+from polytag.server.hosting.hosted_model import HostedModel
 from polytag.server.hosting.labelling_queue import LabellingQueue
 from polytag.server.hosting.model_shelf import Shelf
 from polytag.server.limits import Limits
@@ -37,8 +39,16 @@ class Service:
     telemetry: Telemetry = field(default_factory=Telemetry)
     page: Path = Path(__file__).parent / "page"
     hosts: frozenset[str] | None = None  # values of the Host header that are answered; None = all
+    _drifts: dict[str, Drift] = field(default_factory=dict)
     _store: CorrectionStore | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def drift(self, model: HostedModel) -> Drift:
+        """The drift of the version of a model that is in service; a new version starts anew."""
+        found = self._drifts.get(model.name)
+        if found is None or found.model is not model:
+            found = self._drifts[model.name] = Drift(model)
+        return found
 
     @property
     def store(self) -> CorrectionStore:

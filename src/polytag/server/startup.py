@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from polytag.server.service import DATABASE, Service
 
 log = logging.getLogger(__name__)
 LOCAL = frozenset({"127.0.0.1", "[::1]", "localhost"})
+_CONNECTIONS = 4_000  # open connections above which new requests get 503
 _FINISH_S = 30  # how long open requests may take after the signal to end
 
 
@@ -81,6 +83,9 @@ def run_service(plan: Plan) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_FINISH_S,
+        limit_concurrency=_CONNECTIONS,
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn ends by these, and raises them once more when it is done
+        signal.signal(number, lambda *_: None)
     uvicorn.Server(config).run()

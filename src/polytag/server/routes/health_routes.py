@@ -28,7 +28,7 @@ async def ready(service: ServiceOf) -> dict[str, Any]:
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
-async def metrics(service: ServiceOf) -> PlainTextResponse:
+def metrics(service: ServiceOf) -> PlainTextResponse:
     """Counters in the text format of Prometheus."""
     lines = [*service.telemetry.lines(), *_models(service)]
     return PlainTextResponse("\n".join(lines) + "\n", media_type=MEDIA_TYPE)
@@ -44,4 +44,15 @@ def _models(service: Service) -> Iterator[str]:
     })  # fmt: skip
     yield from block("polytag_swaps_total", "counter", "versions that were put in service", {
         key: place.swaps for key, place in places.items()
+    })  # fmt: skip
+    drifts = {key: service.drift(place.live.model).report() for key, place in places.items()}
+    for name, text in (
+        ("scores", "stability index of sureness against training; above 0.25 = drifted"),
+        ("words", "stability index of word frequencies against training; above 0.25 = drifted"),
+        ("unknown_words", "share of words that were not in training"),
+    ):
+        found = {key: report[name] for key, report in drifts.items() if report[name] is not None}
+        yield from block(f"polytag_drift_{name}", "gauge", text, found)
+    yield from block("polytag_drifted", "gauge", "1 = texts differ from those of training; a promise no longer stands", {
+        key: int(report["drifted"]) for key, report in drifts.items()
     })  # fmt: skip

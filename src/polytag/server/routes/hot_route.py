@@ -49,6 +49,7 @@ async def predict(service: Service, body: bytes) -> bytes:
         return encode(PredictAnswer(queue.model.name, queue.model.version, []))
     found = await queue.submit(request.texts, want)
     service.telemetry.texts[queue.model.name] += len(found)
+    service.drift(queue.model).see(request.texts)
     return encode(PredictAnswer(queue.model.name, queue.model.version, found))
 
 

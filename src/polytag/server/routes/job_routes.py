@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -30,7 +32,7 @@ async def send(
     try:
         size = 0
         with open(job.folder / "corpus", "wb") as out:
-            async for chunk in request.stream():
+            async for chunk in _timed(request.stream(), service.limits.time_s):
                 size += len(chunk)
                 if size > service.limits.file:
                     raise Problem(413, f"a corpus has at most {service.limits.file:,} bytes; send it in parts")
@@ -40,6 +42,19 @@ async def send(
         raise
     service.jobs.start(job)
     return job.describe()
+
+
+async def _timed(chunks: AsyncGenerator[bytes, None], seconds: float) -> AsyncIterator[bytes]:
+    """The pieces of a body, each within a time."""
+    while True:
+        try:
+            async with asyncio.timeout(seconds):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise Problem(408, f"nothing of the corpus arrived for {seconds:g} seconds") from None
+        yield chunk
 
 
 @router.get("/v1/jobs/{number}")

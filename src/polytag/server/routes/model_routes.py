@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from polytag.server.drift import promise_state
 from polytag.server.hosting.model_shelf import Place
 from polytag.server.problem import Problem, readable
 from polytag.server.routes.dependencies import ServiceOf
@@ -60,3 +61,13 @@ def labels(
     hosted = service.shelf.model(model)
     found = hosted.search.find(q, limit) if parent is None else hosted.search.children(parent or None)[:limit]
     return {"model": hosted.name, "version": hosted.version, "labels": [hosted.search.record(number) for number in found]}
+
+
+@router.get("/v1/models/{name}/drift")
+def drift(name: str, service: ServiceOf) -> dict[str, Any]:
+    """Whether the texts that arrive are like those of training, and whether the promise still stands."""
+    model = service.shelf.model(name)
+    report = service.drift(model).report()
+    rows = service.store.standing() if model.classifier.decision.promise else ()
+    state = promise_state(model, report["drifted"], rows)
+    return {"model": model.name, "version": model.version, **report, "promise": state}
