@@ -315,37 +315,36 @@ for line in sys.stdin:
 """
 
 
-def killed_writer(url: str, keys: list[str], seconds: float) -> set[str]:
-    """Corrections that a process acknowledged before it was killed without warning."""
+def killed_writer(url: str, keys: list[str], acknowledgements: int, seconds: float) -> set[str]:
+    """Corrections that a process acknowledged before it was killed without warning, in the middle of the next ones."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
     )
     assert process.stdin and process.stdout and process.stdout.readline() == "ready\n"
-    threading.Timer(seconds, process.kill).start()
-    try:
-        process.stdin.write("".join(f"{key}\n" for key in keys))
-        process.stdin.close()
-    except BrokenPipeError:
-        pass
-    found = {line.strip() for line in process.stdout if line.endswith("\n")}
+    process.stdin.write("".join(f"{key}\n" for key in keys))
+    process.stdin.flush()
+    found = {process.stdout.readline().strip() for _ in range(acknowledgements)}
+    time.sleep(seconds)
+    process.kill()
+    found |= {line.strip() for line in process.stdout if line.endswith("\n")}
     process.wait()
     return found
 
 
 def check_kills(url: str, times: int) -> None:
-    """None that was acknowledged is lost, and none is there twice, although all are sent again after each kill."""
+    """None that was acknowledged is lost, and none is there twice, although the last ones are sent again after each kill."""
     from polytag.server.corrections.correction_store import CorrectionStore
     from polytag.server.corrections.database import open_database
 
-    rng, acknowledged, keys = random.Random(0), set[str](), [f"k{number}" for number in range(4_000)]
+    rng, acknowledged, keys = random.Random(0), set[str](), [f"k{number}" for number in range(100_000)]
+    engine = open_database(url)
     for _ in range(times):
-        acknowledged |= killed_writer(url, keys[: len(acknowledged) + 200], rng.uniform(0.05, 0.3))
-        engine = open_database(url)
-        rows = CorrectionStore(engine).page(limit=10_000)
-        engine.dispose()
-        texts = [row["text"].removeprefix("text ") for row in rows]
+        start = max(0, len(acknowledged) - 10)
+        acknowledged |= killed_writer(url, keys[start : start + 2_000], rng.randint(5, 20), rng.uniform(0.0, 0.02))
+        texts = [row["text"].removeprefix("text ") for row in CorrectionStore(engine).page(limit=100_000)]
         assert len(texts) == len(set(texts))
         assert acknowledged <= set(texts)
+    engine.dispose()
     assert len(acknowledged) > times
 
 
