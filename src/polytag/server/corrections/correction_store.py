@@ -96,9 +96,11 @@ class CorrectionStore:
                 _note(connection, user, "undo", str(number))
         return self.get(number)
 
-    def page(self, *, user: str | None = None, text: str | None = None, after: int = 0, limit: int = 100) -> list[dict[str, Any]]:
-        """Corrections in the order in which they came, those that were undone included."""
-        query = _joined().where(_C.id > after)
+    def page(
+        self, *, user: str | None = None, text: str | None = None, after: int = 0, limit: int = 100, newest: bool = False
+    ) -> list[dict[str, Any]]:
+        """Corrections in the order in which they came, or the newest first, those that were undone included."""
+        query = (_joined(_C.id.desc()) if newest else _joined()).where(_C.id > after)
         query = query if user is None else query.where(_C.user == user)
         query = query if text is None else query.where(_C.text_key == text_key(text))
         rows = [*self._read(query.limit(limit))]

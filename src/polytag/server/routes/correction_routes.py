@@ -87,10 +87,11 @@ def corrections(
     user: Annotated[str | None, Query(max_length=200)] = None,
     after: Annotated[int, Query(ge=0, le=_LARGEST, description="id of the last correction of the page before")] = 0,
     limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
+    newest: Annotated[bool, Query(description="the latest first")] = False,
 ) -> dict[str, Any]:
     """Corrections in the order in which they came; those that were undone have a time in ``undone``."""
     needs(caller, "correct")
-    found = service.store.page(user=None if user is None else _plain(user), after=after, limit=limit)
+    found = service.store.page(user=None if user is None else _plain(user), after=after, limit=limit, newest=newest)
     return {"corrections": found, "standing": service.store.count()}
 
 

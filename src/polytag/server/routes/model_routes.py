@@ -29,7 +29,9 @@ router = APIRouter()
 @router.get("/v1/models")
 def models(service: ServiceOf) -> dict[str, Any]:
     """The models in service; the first one is the default."""
-    return {"models": [_described(place) for place in service.shelf]}
+    corpus = service.evaluation.corpus
+    files = {"test_documents": 0 if corpus is None else len(corpus), "pool_documents": len(service.queue.documents)}
+    return {"models": [_described(place) for place in service.shelf], **files}
 
 
 def _described(place: Place) -> dict[str, Any]:
