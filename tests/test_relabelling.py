@@ -322,7 +322,7 @@ def test_verbs_write_a_run_and_leave_the_old_one(run: Path, toy: Toy, tmp_path: 
     found = split_labels(tmp_path / "two", ["sound=loud,quiet"], tmp_path / "three")
     assert "games" in found.labels and "loud" in found.labels and (tmp_path / "three" / "recipe.toml").exists()
     told = describe_run(tmp_path / "three")
-    assert told["model"] == "br" and told["labels"] == 8 and told["options"]["c"] == [1.0]
+    assert told["model"] == "br" and told["calibrated"] and told["labels"] == 8 and told["options"]["c"] == [1.0]
     assert told["edits"] == [
         "rename 'sport', 'music' = 'a=b,c', 'sound'",
         "merge 'a=b,c', 'football' = 'games'",

@@ -10,6 +10,7 @@ import numpy as np
 
 from polytag.classifier import Classifier
 from polytag.config.settings import declared
+from polytag.models.base.relabelled import Relabelled
 from polytag.models.model import model_class
 from polytag.storage.artefact import artefact_folder, artefact_info
 
@@ -23,17 +24,13 @@ def describe_run(run: str | Path) -> dict[str, Any]:
 
 def describe_classifier(classifier: Classifier, run: str | Path) -> dict[str, Any]:
     """The properties of a classifier that was loaded from this run."""
-    stored = artefact_info(artefact_folder(run))
+    stored, model = artefact_info(artefact_folder(run)), classifier.model
     counts = np.asarray(classifier.training["label_counts"])
     thresholds = np.asarray(classifier.decision.thresholds)
     return {
         "model": classifier.recipe.model,
-        "what": _first_line(type(classifier.model.core)),
-        **(
-            {"parts": {part.pop("name"): part for part in classifier.model.described_parts()}}
-            if classifier.model.core.composite
-            else {}
-        ),
+        "what": _first_line(type(model.core)),
+        **({"parts": {part.pop("name"): part for part in classifier.model.described_parts()}} if model.core.composite else {}),
         "polytag": stored.polytag,
         "format": stored.format,
         "bytes": stored.bytes,
@@ -42,7 +39,7 @@ def describe_classifier(classifier: Classifier, run: str | Path) -> dict[str, An
         "tree": classifier.labels.has_tree,
         "trained_on_documents": int(classifier.training["documents"]),
         "labels_without_documents": int((counts == 0).sum()),
-        "calibrated": classifier.calibration is not None,
+        "calibrated": (model.calibration if isinstance(model, Relabelled) else classifier.calibration) is not None,
         "decision": classifier.decision.rule,
         "thresholds": [float(thresholds.min()), float(np.median(thresholds)), float(thresholds.max())],
         "promise": classifier.decision.promise or None,
@@ -50,7 +47,7 @@ def describe_classifier(classifier: Classifier, run: str | Path) -> dict[str, An
         "closed": classifier.decision.closed,
         "held_out": classifier.decision.report,
         **({"edits": [str(edit) for edit in classifier.edits]} if classifier.edits else {}),
-        "options": classifier.model.core.options(),
+        "options": model.core.options(),
     }
 
 
