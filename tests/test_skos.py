@@ -185,6 +185,12 @@ def test_bad_records_are_named(tmp_path: Path, record: dict[str, Any], message: 
         LabelSet.read(tmp_path / "labels.jsonl")
 
 
+def test_a_table_has_several_parents_in_one_cell(tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_text("name,parents,notation,titles\na,,1,\nb,,,x\nc,a | b,3,\n")
+    labels = LabelSet.read(tmp_path / "l.csv")
+    assert labels.parents_of("c") == ("a", "b") and labels.notations == {"a": "1", "c": "3"} and not labels.titles
+
+
 def test_statements_that_are_none_are_refused_when_written(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="are not N-Triples"):
         LabelSet(["a"], statements={"a": ["nonsense"]}).write(tmp_path / "a.ttl")

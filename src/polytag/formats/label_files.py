@@ -32,7 +32,7 @@ def read_labels(path: str, language: str | None = None) -> tuple[Records, list[s
         elif suffix == ".tsv" and stream.peek(1)[:1] == b"<":
             found = _subjects(plain_lines(stream))
         elif suffix in (".csv", ".tsv"):
-            found = table_records(stream, "," if suffix == ".csv" else "\t", path)
+            found = _cells(table_records(stream, "," if suffix == ".csv" else "\t", path))
         else:
             found = plain_lines(stream)
         return iter(list(found)), []
@@ -55,6 +55,16 @@ def write_labels(path: str, records: Sequence[Mapping[str, Any]], vocabulary: Se
         for number, record in enumerate(records):
             whole = {**record, "vocabulary": list(vocabulary)} if vocabulary and not number else record
             file.write(json.dumps(whole, ensure_ascii=False) + "\n")
+
+
+def _cells(rows: Records) -> Records:
+    """The rows of a table; several parents are separated by a vertical bar, and a cell has no list or table of titles."""
+    for line, row in rows:
+        if not isinstance(row, BadLine):
+            several = [name.strip() for name in row.get("parents", "").split("|")]
+            row = {key: text for key, text in row.items() if key not in ("titles", "statements", "vocabulary")}
+            row |= {"parents": [name for name in several if name]} if "parents" in row else {}
+        yield line, row
 
 
 def _subjects(lines: Records) -> Records:
