@@ -329,6 +329,8 @@ def test_verbs_write_a_run_and_leave_the_old_one(run: Path, toy: Toy, tmp_path: 
         "split 'sound' = 'loud', 'quiet'",
     ]
     assert {path.name: path.read_bytes() for path in (run / "model").iterdir()} == before
+    card = (tmp_path / "three" / "model" / "README.md").read_text()
+    assert "# A br model for 8 labels" in card and "- split sound = loud, quiet" in card and "nothing was measured since" in card
     write_label_file(tmp_path / "three", tmp_path / "labels.jsonl")
     assert LabelSet.read(tmp_path / "labels.jsonl") == found.labels
 

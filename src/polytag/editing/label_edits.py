@@ -80,6 +80,7 @@ def _fitted(
     k = None if len(corpus) * len(model.labels) <= _FULL else min(_BEST, len(model.labels))
     scores = model.score(corpus.texts, k)
     scores = scores if calibration is None else calibration.apply(scores)
+    scores = scores if corpus.unknown is None else scores.without(corpus.unknown)
     touched = _touched(model.labels, edits)
     if classifier.recipe.promise:
         decision = replace(decision, promise=classifier.recipe.promise)
@@ -94,17 +95,18 @@ def _touched(labels: LabelSet, edits: Sequence[Edit]) -> NDArray[np.bool_]:
 
 
 def _judged(corpus: Corpus, before: LabelSet, labels: LabelSet, edits: Sequence[Edit]) -> Corpus:
-    """The documents with the new labels; those that have a label that was split are left out, as nobody judged its parts."""
-    become: dict[str, tuple[str, ...] | None] = {name: (name,) for name in (*before, *labels)}
+    """The documents with the new labels; nobody judged the parts of a label that was split where it was given."""
+    become: dict[str, tuple[str, ...]] = {name: (name,) for name in (*before, *labels)}
     for edit in edits:
-        for name in set(edit.old) - set(edit.new):
-            become[name] = {"merge": edit.new, "drop": ()}.get(edit.kind)
-    texts, lists = [], []
-    for text, own in zip(corpus.texts, corpus.label_lists(), strict=True):
-        found = [become.get(name, ()) for name in own]
-        if None not in found:
-            texts.append(text)
-            lists.append([name for names in found if names for name in names])
+        become |= dict.fromkeys(set(edit.old) - set(edit.new), edit.new)
+    whole = {name for edit in edits if edit.kind == "split" for name in edit.old if name not in edit.new}
+    lists, unknown = [], []
+    pairs = [[]] * len(corpus) if corpus.unknown is None else corpus.labels.decode(corpus.unknown)
+    for own, unjudged in zip(corpus.label_lists(), pairs, strict=True):
+        given = {new for name in own if name not in whole for new in become.get(name, ())}
+        parts = {new for name in (*unjudged, *(name for name in own if name in whole)) for new in become.get(name, ())}
+        lists.append(sorted(given))
+        unknown.append(sorted(parts - given))
     if not any(lists):
         raise DataError("none of the documents to fit on has one of the labels; give documents with the new labels")
-    return Corpus.of(texts, lists, label_set=labels)
+    return Corpus.of(corpus.texts, lists, label_set=labels, unknown=unknown)

@@ -30,7 +30,8 @@ def model_card(state: Mapping[str, Any]) -> str:
 
 def _head(state: Mapping[str, Any]) -> Iterator[str]:
     yield from ("---", "library_name: polytag", "pipeline_tag: text-classification", "---", "")
-    yield f"# A {state['model']} model for {_counted(len(_counts(state)), 'label')}"
+    model = state["state"]["model"] if state["model"] == "relabelled" else state["model"]
+    yield f"# A {model} model for {_counted(len(_counts(state)), 'label')}"
     yield ""
     yield "Polytag's multi-label text classification: plain text in, label names out."
 
@@ -55,12 +56,20 @@ def _labels(state: Mapping[str, Any]) -> Iterator[str]:
     yield from _section("Labels", ("label", "documents"), [(names[label], f"{counts[label]:,}") for label in best])
     if len(counts) > _SHOWN:
         yield f"and {_counted(len(counts) - _SHOWN, 'label')} with fewer documents."
-    if isinstance(state["labels"], Mapping) and state["labels"].get("parents"):
+    if isinstance(state["labels"], Mapping) and not {"parents", "several_parents"}.isdisjoint(state["labels"]):
         yield "Labels have parents."
+    if state.get("edits"):
+        yield from ("", "They were edited after training:", "")
+        yield from (
+            f"- {edit['edit']} {_few(edit['old'])}{' = ' if edit['old'] else ''}{_few(edit['new'])}" for edit in state["edits"]
+        )
 
 
 def _quality(state: Mapping[str, Any]) -> Iterator[str]:
     found = state["decision"]["report"].get("metrics")
+    if not found and state.get("edits"):
+        yield from ("## Quality", "", "The labels were edited after training, and nothing was measured since.")
+        return
     if not found:
         yield from ("## Quality", "", "There were no held-out documents, so nothing was measured.")
         return
@@ -129,6 +138,11 @@ def _counts(state: Mapping[str, Any]) -> Any:
 
 def _names(labels: Any) -> list[str]:
     return list(labels["names"]) if isinstance(labels, Mapping) else [record["name"] for record in labels]
+
+
+def _few(names: list[str]) -> str:
+    """Some names of an edit."""
+    return ", ".join(map(_cell, names[:_SHOWN])) + (" and more" if len(names) > _SHOWN else "")
 
 
 def _joined(value: Any) -> str:
