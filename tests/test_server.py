@@ -202,7 +202,7 @@ def test_the_tree_can_be_browsed() -> None:
 def test_a_new_version_is_swapped_in_and_back(tmp_path: Path) -> None:
     trained(0).save(tmp_path / "one")
     shelf = Shelf.load([tmp_path / "one"], Limits())
-    client = Client(Service(shelf, Limits(), Tokens()))
+    client = Client(Service(shelf, Limits(), Tokens(), f"sqlite:///{tmp_path / 'c.db'}"))
     before = client.predict(texts=TEXTS)
     assert client("POST", "/v1/admin/models/one/reload").json()["version"] == before["version"]
     assert client("POST", "/v1/admin/models/one/back").status_code == 409
