@@ -4,7 +4,7 @@ import { h, icon, sentence, fresh } from "./parts/element.js";
 import { toast } from "./parts/toast.js";
 import { popover } from "./parts/popover.js";
 import { service } from "./service.js";
-import { forget, keep, settings, state } from "./state.js";
+import { forget, keep, model, settings, state } from "./state.js";
 import { TABLES, language, t } from "./words.js";
 import * as label from "./views/label.js";
 import * as next from "./views/next.js";
@@ -63,6 +63,7 @@ function modelChoice() {
 
 function choose(name) {
   state.model = name;
+  state.threshold = model().threshold ?? 0.5;
   forget();
   sentence(t("model_chosen", { name }));
   drawView();
@@ -117,6 +118,7 @@ export async function start() {
     state.testDocuments = answer.test_documents ?? 0;
     state.poolDocuments = answer.pool_documents ?? 0;
     state.model = state.models.some((one) => one.name === state.model) ? state.model : state.models[0].name;
+    state.threshold = model().threshold ?? 0.5;
     draw();
   } catch (error) {
     draw();

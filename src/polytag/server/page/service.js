@@ -32,7 +32,7 @@ async function refused(answer) {
     detail = (await answer.json()).detail;
   } catch { /* a proxy may answer with HTML */ }
   if (answer.status === 401) window.dispatchEvent(new Event("token-needed"));
-  const known = { 401: "needs_token", 403: "forbidden", 503: "busy" }[answer.status];
+  const known = { 401: "needs_token", 403: "forbidden", 429: "busy", 503: "busy" }[answer.status];
   return new Refused(answer.status, known ? t(known) : detail || t("failed", { status: answer.status }));
 }
 

@@ -49,7 +49,7 @@ export class LabelBox {
       onpointerdown: (event) => { event.preventDefault(); this.pick(at); } },
       h("span", { class: "option-name" }, ...emphasised(one.name, this.input.value)),
       one.description && one.description !== one.name && h("span", { class: "note" }, one.description),
-      h("span", { class: "count", title: t("count_title") }, number(one.count)));
+      one.count > 0 && h("span", { class: "count", title: t("count_title") }, number(one.count)));
   }
 
   message(text) {

@@ -41,7 +41,7 @@ function item(one, context) {
     "aria-selected": String(context.chosen(one.name)), "data-label": one.name, class: "line", onclick: () => { move(node); context.pick(node); } },
     toggle, h("span", { class: "option-name" }, one.name),
     one.description && one.description !== one.name && h("span", { class: "note" }, one.description),
-    h("span", { class: "count", title: t("count_title") }, number(one.count)));
+    one.count > 0 && h("span", { class: "count", title: t("count_title") }, number(one.count)));
   node.expand = async (on) => {
     if (on && !box.querySelector("ul")) {
       const group = h("ul", { role: "group" });
