@@ -48,6 +48,7 @@ export const service = {
   below: (parent, model) => ask(`/v1/labels?${query({ parent, model, limit: 1000 })}`),
   extract: (file, kind) => ask(`/v1/extract?${query({ kind })}`, { method: "POST", body: file }),
   promise: (model, goal) => ask(`${at(model)}/promise?${query({ goal })}`),
+  drift: (model) => ask(`${at(model)}/drift`),
   errors: (model, label) => ask(`${at(model)}/errors?${query({ label, limit: 50 })}`),
   map: (model) => ask(`${at(model)}/map`),
   next: (model) => ask(`/v1/next?${query({ model, limit: 20 })}`),

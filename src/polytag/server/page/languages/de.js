@@ -35,6 +35,9 @@ export const de = {
   promise_note: "Schwelle {threshold}. Auf {n} Testdokumenten: {labels} Schlagwörter je Text, {recall} der richtigen gefunden, {precision} der gegebenen richtig.",
   promise_needs_test: "Eine Zusage wird aus verschlagworteten Dokumenten berechnet. Starten Sie den Dienst mit --test DATEI.",
 
+  drifted: "Die eintreffenden Texte unterscheiden sich von denen des Trainings. Bitte prüfen Sie die Schlagwörter genau.",
+  promise_broken: "Die Zusage {promise} gilt nicht mehr: Korrekturen widersprechen ihr.", promise_drifted: "Die Zusage {promise} gilt nicht mehr: Die eintreffenden Texte unterscheiden sich von denen des Trainings.",
+
   add: "Hinzufügen", accept: "Annehmen", remove: "Entfernen", restore: "Zurückholen",
   did_add: "{label} hinzugefügt", did_accept: "{label} angenommen", did_remove: "{label} entfernt", did_restore: "{label} zurückgeholt", undone: "Rückgängig gemacht",
   state_kept: "vorgeschlagen", state_accepted: "angenommen", state_added: "hinzugefügt", state_removed: "entfernt", state_candidate: "nicht gewählt",

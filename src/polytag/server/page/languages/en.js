@@ -35,6 +35,9 @@ export const en = {
   promise_note: "Threshold {threshold}. On {n} test documents: {labels} labels per text, {recall} of the right labels found, {precision} of the given labels right.",
   promise_needs_test: "A promise is computed from labelled documents. Start the service with --test FILE.",
 
+  drifted: "The texts that arrive differ from those of training. Check the labels with care.",
+  promise_broken: "The promise {promise} no longer stands: corrections contradict it.", promise_drifted: "The promise {promise} no longer stands: the texts that arrive differ from those of training.",
+
   add: "Add", accept: "Accept", remove: "Remove", restore: "Restore",
   did_add: "{label} added", did_accept: "{label} accepted", did_remove: "{label} removed", did_restore: "{label} restored", undone: "Undone",
   state_kept: "suggested", state_accepted: "accepted", state_added: "added", state_removed: "removed", state_candidate: "not in the set",

@@ -53,6 +53,8 @@ class LabelView {
     this.count = h("span", { class: "badge", hidden: true });
     this.hint = h("div", { class: "empty small" }, h("p", {}, t("no_text")));
     this.unsure = h("p", { class: "notice", hidden: true }, t("unsure"));
+    this.drift = h("p", { class: "notice", role: "status", hidden: true });
+    this.drifted();
     this.nothing = h("p", { class: "note", hidden: true }, t("no_labels"));
     this.box = new LabelBox({ label: t("add_label"), placeholder: t("add_placeholder"), model: () => state.model, onpick: (name) => this.add(name) });
     this.further = h("button", { class: "plain", onclick: () => { this.more += 20; this.paint(); } }, t("show_more"));
@@ -63,7 +65,16 @@ class LabelView {
       h("h3", {}, t("labels_out")), this.rows.rest, this.further);
     this.foot = h("footer", { class: "acts", hidden: true }, this.back, this.keep);
     return h("section", { class: "card labels", "aria-labelledby": id },
-      h("header", {}, h("h2", { id }, t("labels"), " ", this.count)), this.decision.node, this.hint, this.body, this.foot);
+      h("header", {}, h("h2", { id }, t("labels"), " ", this.count)), this.drift, this.decision.node, this.hint, this.body, this.foot);
+  }
+
+  // Says when texts have changed since training; a service that cannot tell is no reason to complain.
+  async drifted() {
+    const found = await service.drift(state.model).catch(() => null), promise = found?.promise;
+    if (!found?.drifted && promise?.stands !== false) return;
+    const key = promise?.stands !== false ? "drifted" : promise.reason === "corrections contradict it" ? "promise_broken" : "promise_drifted";
+    this.drift.textContent = t(key, { promise: promise?.promise });
+    this.drift.hidden = false;
   }
 
   // On a narrow screen the text is out of sight: the words appear below the label.
