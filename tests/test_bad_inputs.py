@@ -400,6 +400,9 @@ SEEDS = {
     "fasttext": b"__label__a __label__b some words\n",
     "libmultilabel": b"1\ta b\tsome words\n",
     "libsvm": b"2 10 18\n3,17 5:0.25 9:1\n4 2:0.5\n",
+    "label-studio": b'[{"id": 1, "data": {"text": "a"}, "annotations": [{"result": ['
+    b'{"from_name": "t", "value": {"choices": ["x"]}}]}]}]',
+    "doccano": b'{"id": 1, "text": "a", "label": ["x", "y"]}\n{"id": 2, "data": "b", "label": []}\n',
     "text": b"some words\n",
 }
 assert set(SEEDS) == set(FORMATS)

@@ -316,7 +316,7 @@ def _judgement(
             row = int(np.flatnonzero(np.diff(both.indptr))[0])
             name = labels[int(both.indices[0])]
             raise DataError(f"{where}, document {documents[row].id!r}: {name!r} is both a label and unknown; remove it from one")
-    return weights, unknown
+    return weights, unknown if unknown is not None and unknown.nnz else None
 
 
 def _renumbered(pairs: csr_array, number: NDArray[np.int64], size: int) -> csr_array:

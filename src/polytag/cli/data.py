@@ -1,4 +1,4 @@
-"""``polytag data``: describe, split, build, get, sample and make corpora."""
+"""``polytag data``: describe, split, convert, build, get, sample and make corpora."""
 
 from __future__ import annotations
 
@@ -59,6 +59,26 @@ def split(
     options = reading.options()
     counts = split_file(documents, out, by=by, parts=parts, group=group, time=time, labels=labels, seed=seed, options=options)
     typer.echo(f"{out}: " + ", ".join(f"{count:,} {part}" for part, count in counts.items()))
+
+
+@data_app.command()
+@expanded
+def convert(
+    documents: Annotated[Path, typer.Argument(metavar="FILE", help="labelled documents")],
+    out: Annotated[Path, typer.Option("--out", help="output file")],
+    reading: Reading,
+    to: Annotated[str | None, typer.Option("--to", help="format of the output [default: by its name]")] = None,
+    labels: LabelsOption = None,
+) -> None:
+    """Write documents in another format, as for an annotation tool."""
+    from polytag.corpus import Corpus
+    from polytag.errors import ConfigError
+
+    if out.resolve() == documents.resolve():
+        raise ConfigError(f"{documents} and {out} are the same file; name another one for the output")
+    corpus = Corpus.read(documents, labels=labels, options=reading.options())
+    corpus.write(out, to)
+    typer.echo(f"{out}: {len(corpus):,} documents", err=True)
 
 
 @data_app.command()

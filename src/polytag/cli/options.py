@@ -24,7 +24,10 @@ ValidOption = Annotated[Path | None, typer.Option("--valid", help="validation do
 ResumeOption = Annotated[bool, typer.Option("--resume", help="continue the interrupted run in this folder")]
 FormatOption = Annotated[
     str | None,
-    typer.Option("--format", help="jsonl, csv, tsv, parquet, fasttext, libmultilabel, libsvm or text [default: detected]"),
+    typer.Option(
+        "--format",
+        help="jsonl, csv, tsv, parquet, fasttext, libmultilabel, libsvm, label-studio, doccano or text [default: detected]",
+    ),
 ]
 TextOption = Annotated[
     str | None, typer.Option("--text", help="text columns, joined by a space, as in title,body [default: detected]")

@@ -1,4 +1,4 @@
-"""Streaming of documents from and to files: JSON lines, CSV, TSV, Parquet, fastText, LibMultiLabel, libsvm, plain text."""
+"""Documents from and to files: JSON lines, CSV, TSV, Parquet, fastText, LibMultiLabel, libsvm, annotation tools, plain text."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from polytag.errors import ConfigError, DataError, brief
+from polytag.formats.annotation_tools import LABELS, doccano_of, doccano_records, task_of, task_records
 from polytag.formats.document import (
     FEATURE,
     ID_NAMES,
@@ -52,9 +53,12 @@ __all__ = ["FORMATS", "Document", "ReadOptions", "Reader", "detect_format", "for
 
 log = logging.getLogger(__name__)
 
-FORMATS = ("jsonl", "csv", "tsv", "parquet", "fasttext", "libmultilabel", "libsvm", "text")
+FORMATS = ("jsonl", "csv", "tsv", "parquet", "fasttext", "libmultilabel", "libsvm", "label-studio", "doccano", "text")
 ALIASES = {"json": "jsonl", "ndjson": "jsonl", "pq": "parquet", "ft": "fasttext", "lml": "libmultilabel", "txt": "text"}
-ALIASES |= {"svm": "libsvm", "svmlight": "libsvm"}
+ALIASES |= {"svm": "libsvm", "svmlight": "libsvm", "labelstudio": "label-studio"}
+DOUBLE = {".label-studio.json": "label-studio", ".doccano.jsonl": "doccano"}
+# how an export of Label Studio begins
+TASKS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{.*?"(?:data|annotations)"\s*:', re.DOTALL)
 SUFFIXES = {f".{name}": name for name in FORMATS if name != "text"} | {f".{a}": f for a, f in ALIASES.items() if f != "text"}
 # a line of features, possibly truncated: labels, or a space if there are none, then only features
 FEATURES = re.compile(rf"(?:\d+ \d+ \d+\s*?\n)?(?:\d+(?:,\d+)*)?(?: {FEATURE})+(?: [\d:.eE+-]*)?\s*?(?:\n|\Z)".encode())
@@ -123,6 +127,8 @@ class Reader:
             return self._lines(stream, head)
         if self.format == "libsvm":
             return feature_documents(stream, self.path)
+        if self.format in ("label-studio", "doccano"):
+            return self._tool(stream)
         columns = Columns(self.options, self.need_labels, self.path)
         if self.format == "parquet":
             return documents_of(parquet_records(stream, columns), columns)
@@ -131,6 +137,14 @@ class Reader:
         mark = "\t" if self.format == "tsv" else _delimiter(head, self.options, self.need_labels)
         return documents_of(table_records(stream, mark, self.path), columns)
 
+    def _tool(self, stream: io.BufferedReader) -> Parsed:
+        """The documents of an annotation tool's export, whose labels are in a place of their own."""
+        options = dataclasses.replace(self.options, labels=LABELS if self.need_labels else None)
+        columns = Columns(options, self.need_labels, self.path)
+        if self.format == "doccano":
+            return documents_of(doccano_records(stream), columns)
+        return documents_of(task_records(stream, self.options.labels, self.path, self.need_labels), columns)
+
     def _lines(self, stream: io.BufferedReader, head: bytes) -> Parsed:
         parse: dict[str, Callable[[str, int], Document]] = {"text": plain_line, "fasttext": fasttext_line}
         parse["libmultilabel"] = three_columns if all(line.count("\t") > 1 for line in _first_lines(head)) else two_columns
@@ -138,7 +152,8 @@ class Reader:
         return line_documents(stream, parse[self.format or "text"], keep_blank)
 
     def _note(self, line: int, reason: str) -> None:
-        place = f"{self.path}, {'row' if self.format == 'parquet' else 'line'} {line}: {reason}"
+        unit = {"parquet": "row", "label-studio": "task"}.get(self.format or "", "line")
+        place = f"{self.path}, {unit} {line}: {reason}"
         if self.options.on_bad == "fail":
             raise DataError(place)
         self.bad += 1
@@ -157,7 +172,9 @@ def read_documents(path: str | Path, options: ReadOptions | None = None, *, need
 
 def detect_format(path: str | Path, head: bytes, options: ReadOptions, *, need_labels: bool = True) -> str:
     """Detect the format by the file's name, or else by its first lines."""
-    found = SUFFIXES.get(stem_and_suffix(path)[1])
+    found = format_of_name(path)
+    if found in (None, "jsonl") and stem_and_suffix(path)[1] != ".jsonl" and TASKS.match(head):
+        return "label-studio"
     if found is not None and found != "tsv":
         return found
     if head.startswith(b"PAR1"):
@@ -179,6 +196,12 @@ def detect_format(path: str | Path, head: bytes, options: ReadOptions, *, need_l
             log.warning("%s: no known column in the first line; read as libmultilabel, without a header", path)
         return "libmultilabel"
     return found or "text"
+
+
+def format_of_name(path: str | Path) -> str | None:
+    """The format that a file's name says, as in ``a.csv`` or ``a.label-studio.json.gz``; None if it says none."""
+    stem, suffix = stem_and_suffix(path)
+    return next((name for ending, name in DOUBLE.items() if f"{stem}{suffix}".endswith(ending)), SUFFIXES.get(suffix))
 
 
 def _first_lines(head: bytes) -> list[str]:
@@ -216,7 +239,7 @@ def _delimiter(head: bytes, options: ReadOptions, need_labels: bool) -> str:
 def write_documents(path: str | Path, documents: Iterable[Document], format: str | None = None) -> int:
     """Write documents in the given format, or the one of the file's name; returns their number."""
     path = checked_path(path)
-    chosen = format_name(format) if format else ("jsonl" if str(path) == "-" else SUFFIXES.get(stem_and_suffix(path)[1]))
+    chosen = format_name(format) if format else ("jsonl" if str(path) == "-" else format_of_name(path))
     if chosen in (None, "text", "libsvm"):
         raise ConfigError(f"{path}: {_unwritable(chosen)}; use a suffix such as .jsonl, or give the format")
     assert chosen is not None
@@ -253,7 +276,12 @@ def _write_text(file: TextIO, documents: Iterable[Document], format: str) -> Non
     if format in ("csv", "tsv"):
         _write_table(file, documents, "," if format == "csv" else "\t")
         return
-    line_of = {"jsonl": _json_of, "fasttext": _fasttext_of, "libmultilabel": _libmultilabel_of}[format]
+    if format == "label-studio":
+        for number, document in enumerate(documents):
+            file.write(("[\n" if number == 0 else ",\n") + task_of(document))
+        file.write("\n]\n")
+        return
+    line_of = {"jsonl": _json_of, "doccano": doccano_of, "fasttext": _fasttext_of, "libmultilabel": _libmultilabel_of}[format]
     for document in documents:
         file.write(line_of(document) + "\n")
 
