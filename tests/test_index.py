@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -74,10 +75,16 @@ def test_instance_vectors_as_printed_are_plain_sums_of_all_terms(seed: int) -> N
     np.testing.assert_allclose(found.sparse.toarray(), expected, atol=1e-5)
 
 
+@numba.njit
+def _place(values: Any, high: int, n: int) -> Any:
+    """What Python can call."""
+    return _at_place(values, high, n)
+
+
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.data())
 def test_a_place_among_the_sorted_values_is_found_without_sorting(values: list[int], data: st.DataObject) -> None:
     n = data.draw(st.integers(0, len(values) - 1))
-    assert _at_place(np.array(values, dtype=np.float32), n) == sorted(values)[n]
+    assert _place(np.array(values, dtype=np.float32), len(values) - 1, n) == sorted(values)[n]
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6))

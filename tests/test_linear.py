@@ -334,7 +334,9 @@ def test_labels_of_sets_take_the_best_set_that_holds_them(sets: list[set[int]], 
     margins = -np.sort(-generator.normal(size=found.shape).astype(np.float32), axis=1)
     size = sum(len(sets[s]) for row in found for s in row)
     indptr, indices, values = np.zeros(documents + 1, np.int64), np.empty(size, np.int32), np.empty(size, np.float32)
-    used = labels_of_sets(found, margins, matrix.indptr, matrix.indices, 6, indptr, indices, values)
+    used = labels_of_sets(
+        found, margins, matrix.indptr, matrix.indices, np.full(6, -1), np.empty(6, np.float32), indptr, indices, values
+    )
     assert used == indptr[-1]
     for i in range(documents):
         pairs = [(label, m) for s, m in zip(found[i], margins[i], strict=True) for label in sets[s]]

@@ -28,7 +28,10 @@ def test_the_best_children_are_those_of_a_plain_sort(seed: int, most: int, beam:
         logs = scores.ravel()[at] - np.maximum(1 - margins[at, :own], 0) ** 2
         expected[at // beam] += zip(-logs, names[starts[node] : starts[node] + own].tolist(), strict=True)
     found, values = np.empty((3, wanted), dtype=np.int32), np.empty((3, wanted), dtype=np.float32)
-    choose(nodes, scores, margins, starts, WORTH["l2-hinge"], names, found, values)
+    room = beam * margins.shape[1]
+    buffers = np.empty(room, dtype=np.int32), np.empty((2, room), dtype=np.int64)
+    bits, value_bits = margins.view(np.int32), values.view(np.int32)
+    choose(nodes, scores, margins, bits, starts, WORTH["l2-hinge"], names, *buffers, found, values, value_bits)
     for row, pairs in enumerate(expected):
         best = sorted(pairs)[:wanted]
         assert found[row].tolist() == [name for _, name in best] + [-1] * (wanted - len(best))

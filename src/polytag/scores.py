@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from polytag.errors import ConfigError, brief
 from polytag.formats.inputs import checked_count
+from polytag.kernels.array_views import unlocked
 from polytag.kernels.sparse_rows import places_of, stack_rows, without
 
 _FEW = 32  # up to this k a kernel selects the best labels; above, all are sorted
@@ -37,7 +38,7 @@ class Scores:
     def full(cls, values: NDArray[Any], names: Sequence[str], kind: Kind, *, decoded: csr_array | None = None) -> Scores:
         """Scores of all labels, from an array (documents, labels)."""
         n, n_labels = values.shape
-        indices = np.tile(np.arange(n_labels, dtype=np.int32), n)
+        indices = np.tile(np.arange(n_labels, dtype=np.int64), n)  # as the offsets are: scipy would copy them
         indptr = np.arange(0, n * n_labels + 1, n_labels, dtype=np.int64) if n_labels else np.zeros(n + 1, dtype=np.int64)
         data = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
         matrix = csr_array((data, indices, indptr), shape=(n, n_labels))
@@ -79,7 +80,9 @@ class Scores:
         if k <= _FEW:
             from polytag.kernels.top_k import best_of_sparse_rows  # imports numba, which is slow
 
-            best_of_sparse_rows(data, indices, indptr, labels, values)
+            best_of_sparse_rows(
+                unlocked(data, np.float32), unlocked(indices, np.int64), unlocked(indptr, np.int64), labels, values
+            )
             return labels, values
         if self.is_full and n:
             table = data.reshape(n, -1)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.kernels.compiler import njit
+from polytag.kernels.compiler import kernel, njit
 from polytag.kernels.threads import in_threads
 from polytag.scores import Scores
 from polytag.storage.schema import Array, Table
@@ -27,7 +27,7 @@ def logit(values: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(np.log(p) - np.log1p(-p))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def _fit_sigmoid(x: Any, y: Any, slope0: float, offset0: float, prior: float) -> Any:
     """Newton's method for p = 1 / (1 + exp(-(slope x + offset))), with a Gaussian prior around the start."""
     slope, offset = slope0, offset0
@@ -55,7 +55,7 @@ def _fit_sigmoid(x: Any, y: Any, slope0: float, offset0: float, prior: float) ->
     return slope, offset
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel("void(float64[::1],float64[::1],int64[::1],int64,int64,float64,float64[::1],float64[::1])")
 def _fit_labels(x: Any, y: Any, ends: Any, first: int, last: int, prior: float, slopes: Any, offsets: Any) -> None:
     start = ends[first - 1] if first else 0
     for label in range(first, last):
@@ -64,6 +64,13 @@ def _fit_labels(x: Any, y: Any, ends: Any, first: int, last: int, prior: float, 
                 x[start : ends[label]], y[start : ends[label]], slopes[label], offsets[label], prior
             )
         start = ends[label]
+
+
+def _fit(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
+    """The global curve."""
+    slope, offset = np.ones(1), np.zeros(1)
+    _fit_labels(x, y, np.array([len(x)]), 0, 1, 1.0, slope, offset)
+    return float(slope[0]), float(offset[0])
 
 
 @dataclass
@@ -79,7 +86,7 @@ class Platt:
         n_labels = int(scores.matrix.shape[1])
         x, y = _inputs(scores, scores.matrix.data), scores.hits(truth).astype(np.float64)
         few = slice(None, None, 1 + len(x) // _MAX_ENTRIES)
-        slope, offset = _fit_sigmoid(x[few], y[few], 1.0, 0.0, 1.0)
+        slope, offset = _fit(np.ascontiguousarray(x[few]), np.ascontiguousarray(y[few]))
         slopes, offsets = np.full(n_labels, slope), np.full(n_labels, offset)
         order = np.argsort(scores.matrix.indices, kind="stable")
         x, y, ends = x[order], y[order], np.cumsum(np.bincount(scores.matrix.indices, minlength=n_labels))

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.decision.calibration import logit
-from polytag.kernels.compiler import njit
+from polytag.kernels.array_views import unlocked
+from polytag.kernels.compiler import kernel, njit
 from polytag.scores import Kind, Scores
 
 _LOWEST = 0.05  # lower bound of the F1 that the search for thresholds considers
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel("void(int64[::1],int64[::1],float32[::1],float32[::1],int64,uint8[::1])")
 def _apply(indptr: Any, indices: Any, data: Any, limits: Any, least: int, keep: Any) -> None:
     """Mark the entries that reach their label's threshold, and the ``least`` best ones of every document."""
     for i in range(len(indptr) - 1):
@@ -34,93 +35,74 @@ def _apply(indptr: Any, indices: Any, data: Any, limits: Any, least: int, keep: 
             keep[best] = 2  # one of the best, regardless of the threshold
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _kept(indptr: Any, keep: Any, out_indptr: Any) -> Any:
-    """The positions of the marked entries; ``out_indptr`` receives their cumulative counts per document."""
-    count = 0
-    for mark in keep:
-        count += mark > 0
-    places = np.empty(count, dtype=np.int64)
-    count = 0
-    for i in range(len(indptr) - 1):
-        for p in range(indptr[i], indptr[i + 1]):
-            if keep[p] > 0:
-                places[count] = p
-                count += 1
-        out_indptr[i + 1] = count
-    return places
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _sink(heap: Any, x: Any, at: int, size: int) -> None:
-    """Sift down the entry at ``at``, so that the smallest value is at the top of that subheap."""
-    moved = heap[at]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _sink(heap: Any, begin: int, x: Any, at: int, size: int) -> None:
+    """Sift down entry ``at`` of the heap from ``begin``, so that the smallest value is at the top of that subheap."""
+    moved = heap[begin + at]
     while 2 * at + 1 < size:
         child = 2 * at + 1
-        if child + 1 < size and x[heap[child + 1]] < x[heap[child]]:
+        if child + 1 < size and x[heap[begin + child + 1]] < x[heap[begin + child]]:
             child += 1
-        if x[heap[child]] >= x[moved]:
+        if x[heap[begin + child]] >= x[moved]:
             break
-        heap[at] = heap[child]
+        heap[begin + at] = heap[begin + child]
         at = child
-    heap[at] = moved
+    heap[begin + at] = moved
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _best_in_order(places: Any, x: Any, heap: Any) -> None:
-    """Fill ``heap`` with the best of these positions in descending order, by a heap with the worst one on top."""
-    size = len(heap)
-    heap[:] = places[:size]
-    for at in range(size // 2 - 1, -1, -1):
-        _sink(heap, x, at, size)
-    for p in places[size:]:
-        if x[p] > x[heap[0]]:
-            heap[0] = p
-            _sink(heap, x, 0, size)
-    for last in range(size - 1, 0, -1):  # the worst moves to the end, then the next one before it
-        heap[0], heap[last] = heap[last], heap[0]
-        _sink(heap, x, 0, last)
+@kernel("int64(int64[::1],float64[::1],boolean[::1],int64[::1],int64[::1],int64[::1],int64[::1])")
+def _descending(labels: Any, x: Any, used: Any, most: Any, ends: Any, places: Any, out: Any) -> int:
+    """Write the positions of used entries, grouped by label: at most the ``most`` best ones of each, in descending order.
 
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _descending(labels: Any, x: Any, used: Any, most: Any) -> Any:
-    """The positions of used entries, grouped by label: at most the ``most`` best ones of each, in descending order."""
-    ends = np.zeros(len(most) + 1, dtype=np.int64)
+    Returns their number. The best ones are found by a heap with the worst one on top. ``ends`` (labels + 2, zeros) and ``places``
+    are buffers.
+    """
     for p in range(len(labels)):
         if used[p]:
+            ends[labels[p] + 2] += 1
+    for label in range(len(most)):
+        ends[label + 2] += ends[label + 1]
+    for p in range(len(labels)):
+        if used[p]:
+            places[ends[labels[p] + 1]] = p
             ends[labels[p] + 1] += 1
+    top, count = np.int64(0), np.int64(0)
     for label in range(len(most)):
-        ends[label + 1] += ends[label]
-    at = ends[:-1].copy()
-    places = np.empty(ends[-1], dtype=np.int64)
-    for p in range(len(labels)):
-        if used[p]:
-            places[at[labels[p]]] = p
-            at[labels[p]] += 1
-    out = np.empty(ends[-1], dtype=np.int64)
-    count = 0
-    for label in range(len(most)):
-        size = min(most[label], ends[label + 1] - ends[label])
-        if size > 0:
-            _best_in_order(places[ends[label] : ends[label + 1]], x, out[count : count + size])
-            count += size
-    return out[:count]
+        first, last = ends[label], ends[label + 1]
+        size = most[label] if most[label] < last - first else last - first
+        if size <= 0:
+            continue
+        for p in range(size):
+            out[count + p] = places[first + p]
+        for at in range(size // 2 - 1, -1, -1):
+            _sink(out, count, x, at, size)
+        for p in range(first + size, last):
+            if x[places[p]] > x[out[count]]:
+                out[count] = places[p]
+                _sink(out, count, x, top, size)
+        for last in range(count + size - 1, count, -1):  # the worst moves to the end, then the next one before it
+            worst = out[count]
+            out[count] = out[last]
+            out[last] = worst
+            _sink(out, count, x, top, last - count)
+        count += size
+    return int(count)
 
 
 def _marks(scores: Scores, limits: NDArray[np.float32], least: int) -> NDArray[np.uint8]:
     """Per entry: 0 = not kept, 1 = reaches its threshold, 2 = among the ``least`` best ones of its document."""
     m = scores.matrix
     keep = np.zeros(len(m.data), dtype=np.uint8)
-    _apply(m.indptr, m.indices, m.data, limits, least, keep)
+    rows = unlocked(m.indptr, np.int64), unlocked(m.indices, np.int64), unlocked(m.data, np.float32)
+    _apply(*rows, unlocked(limits, np.float32), least, keep)
     return keep
 
 
 def apply(scores: Scores, limits: NDArray[np.float32], least: int) -> csr_array:
     """The labels that reach their threshold (one for all, or one per label), and always the ``least`` best ones."""
     m = scores.matrix
-    keep = _marks(scores, limits, least)
-    indptr = np.zeros(len(m.indptr), dtype=np.int64)
-    indices = m.indices[_kept(m.indptr, keep, indptr)]
+    kept = np.flatnonzero(_marks(scores, limits, least))
+    indices, indptr = m.indices[kept], np.searchsorted(kept, m.indptr)
     return csr_array((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=m.shape)
 
 
@@ -176,7 +158,7 @@ def evidence(scores: Scores, truth: csr_array, metric: str, least: int) -> Evide
     used = np.ones_like(free) if metric == "macro_f1" else free
     # more than 2 / F entries per true one cannot be optimal: F would be lower even if all true ones were among them
     most = np.ceil(positives * 2 / max(reached, _LOWEST)).astype(np.int64) + 2
-    order = _descending(scores.matrix.indices, x, used, most)
+    order = _best_in_order(scores.matrix.indices, x, used, most)
     if len(order):
         groups = _Groups(scores.matrix.indices[order], x[order], hit[order])
         if metric == "macro_f1":
@@ -184,6 +166,15 @@ def evidence(scores: Scores, truth: csr_array, metric: str, least: int) -> Evide
         else:
             own[groups.labels] = _best_together(groups, hit[~free], truth.nnz, reached)
     return Evidence(base, own, positives, scores.kind)
+
+
+def _best_in_order(
+    labels: NDArray[Any], x: NDArray[np.float64], used: NDArray[np.bool_], most: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The positions of used entries, grouped by label: at most the ``most`` best ones of each, in descending order."""
+    ends, places = np.zeros(len(most) + 2, dtype=np.int64), np.empty(len(labels), dtype=np.int64)
+    out = np.empty(len(labels), dtype=np.int64)
+    return out[: _descending(unlocked(labels, np.int64), x, used, most, ends, places, out)]
 
 
 class _Groups:

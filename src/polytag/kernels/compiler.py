@@ -14,17 +14,41 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite import binding
 from numba import config
+from numba.core.runtime import rtsys
+
+_TRIED = ("0.68.",)  # versions of numba whose cache can be read without the compiler's tables
+KERNELS: dict[str, tuple[Any, str]] = {}
+"""The kernels that Python calls and the modules imported so far have: a compiled function and its signature, by full name."""
+
+
+def kernel(signature: str, *, fastmath: bool = False) -> Callable[[Callable[..., Any]], Any]:
+    """A function that Python calls: compiled for this signature when it is first called, stored on disk, without the GIL.
+
+    Callers pass contiguous, writeable arrays of exactly these types. Others would be compiled for anew, which takes a second or
+    more; ``polytag warm`` compiles the signatures, and a test counts what each verb compiles.
+    """
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        found = _quick_to_load(njit(nogil=True, cache=True, fastmath=fastmath)(function))
+        KERNELS[f"{function.__module__}.{function.__name__}"] = found, signature
+        return found
+
+    return compiled
 
 
 def njit(*, nogil: bool = False, cache: bool = False, fastmath: bool = False, inline: str = "never") -> Any:
-    """``numba.njit``, also where NUMBA_DISABLE_JIT is set: vector instructions have no form in Python."""
-    options = {"nogil": nogil, "fastmath": fastmath, "inline": inline}
+    """``numba.njit``, also where NUMBA_DISABLE_JIT is set: vector instructions have no form in Python.
+
+    Without ``cache`` it is a part of kernels, which Python does not call: it has no wrapper for that.
+    """
+    options = {"nogil": nogil, "fastmath": fastmath, "inline": inline, "no_cfunc_wrapper": True}
 
     def compiled(function: Callable[..., Any]) -> Any:
         with _setting("DISABLE_JIT", 0):
             if not cache:
-                return numba.njit(**options)(function)
+                return numba.njit(no_cpython_wrapper=True, **options)(function)
             if _default_folder():
                 try:
                     return numba.njit(cache=True, **options)(function)
@@ -35,6 +59,30 @@ def njit(*, nogil: bool = False, cache: bool = False, fastmath: bool = False, in
                 return numba.njit(cache=folder is not None, **options)(function)
 
     return compiled
+
+
+def _quick_to_load(found: Any) -> Any:
+    """A compiled function that is loaded from the cache without the compiler's tables, which take a third of a second to fill.
+
+    numba fills them before it looks into the cache; only a compilation needs them, and fills them itself. Loaded code needs the
+    runtime alone. This is not documented, so it is done for versions that were tried.
+    """
+    cache = found._cache
+    if not numba.__version__.startswith(_TRIED) or not hasattr(cache, "_load_overload"):
+        return found
+
+    def load_overload(signature: Any, target: Any) -> Any:
+        rtsys.initialize(target)
+        with cache._guard_against_spurious_io_errors():
+            return cache._load_overload(signature, target)
+
+    cache.load_overload = load_overload
+    return found
+
+
+def host_cpu() -> str:
+    """The LLVM name of the processor that numba compiles for."""
+    return str(config.CPU_NAME or binding.get_host_cpu_name())
 
 
 @contextmanager

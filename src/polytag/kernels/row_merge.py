@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from polytag.kernels.compiler import njit
+from polytag.kernels.compiler import kernel
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel("void(int64[::1],int64[::1],int64[::1],int64[::1],int64[::1],boolean[::1])")
 def merge_rows(indptr: Any, indices: Any, other_indptr: Any, other_indices: Any, at: Any, known: Any) -> None:
     """Set ``at`` to the index of each entry in the second matrix, and ``known`` where it exists; both have sorted indices."""
     for i in range(len(indptr) - 1):

@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from polytag.kernels.array_views import unlocked
+
 
 def places_of(entries: csr_array, matrix: csr_array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """For every entry of one matrix, its index among another's entries and whether it exists there; the shapes are equal."""
     from polytag.kernels.row_merge import merge_rows  # numba is slow to import
 
     at, known = np.zeros(len(entries.indices), dtype=np.int64), np.zeros(len(entries.indices), dtype=np.bool_)
-    merge_rows(entries.indptr, entries.indices, matrix.indptr, matrix.indices, at, known)
+    parts = (entries.indptr, entries.indices, matrix.indptr, matrix.indices)
+    merge_rows(*(unlocked(part, np.int64) for part in parts), at, known)
     return at, known
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from polytag.kernels.compiler import njit
+from polytag.kernels.compiler import kernel, njit
 
 
 @njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
@@ -13,7 +13,7 @@ def _before(one: Any, other: Any) -> Any:
     return one > other or (other != other and one == one)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel("void(float32[::1],int64[::1],int64[::1],int32[:,::1],float32[:,::1])")
 def best_of_sparse_rows(data: Any, indices: Any, indptr: Any, labels: Any, values: Any) -> None:
     """Write the k largest entries of each row into ``labels`` and ``values`` (rows, k), largest first; others are unchanged.
 
@@ -25,9 +25,11 @@ def best_of_sparse_rows(data: Any, indices: Any, indptr: Any, labels: Any, value
         for at in range(indptr[row], indptr[row + 1]):
             if kept == k and not _before(data[at], values[row, k - 1]):
                 continue
-            place = min(kept, k - 1)
+            place = kept if kept < k else k - 1
             while place and _before(data[at], values[row, place - 1]):
-                values[row, place], labels[row, place] = values[row, place - 1], labels[row, place - 1]
+                values[row, place] = values[row, place - 1]
+                labels[row, place] = labels[row, place - 1]
                 place -= 1
-            values[row, place], labels[row, place] = data[at], indices[at]
-            kept = min(kept + 1, k)
+            values[row, place] = data[at]
+            labels[row, place] = indices[at]
+            kept += kept < k

@@ -169,3 +169,30 @@ def expect_row(typingctx: Any, out: Any, at: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(out, types.int64), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def expect(typingctx: Any, array: Any, at: Any) -> Any:
+    """Prefetch ``array[at]`` for reading; any place is allowed, since nothing is read."""
+    assert array.layout == "C" and array.ndim == 1
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        place = builder.gep(context.make_array(array)(context, builder, args[0]).data, [args[1]])
+        builder.call(prefetch, [builder.bitcast(place, byte), *(ir.Constant(word, number) for number in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def multiply_add(typingctx: Any, left: Any, right: Any, total: Any) -> Any:
+    """``left * right + total`` of float32, fused if the processor supports it, as in the vector instructions above."""
+    assert left == right == total == types.float32
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _multiply_add(builder, *args)
+
+    return types.float32(left, right, total), code

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from polytag.kernels.compiler import njit
+from polytag.kernels.compiler import kernel, njit
+from polytag.kernels.sorting import sort_part
 from polytag.kernels.vectors import WIDTH, add_to_block, row_times_block
 
 REST = 0.1  # steps below this share of the tolerance are skipped
@@ -114,10 +115,14 @@ def _widest(high: Any, low: Any) -> Any:
     return worst
 
 
-@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel(
+    "int64(int64[::1],int32[::1],float32[::1],int64[::1],float32[::1],int32[::1],float32[:,::1],float32[:,::1],"
+    "float32[:,::1],float32[::1],float32[:,::1],float32[:,::1],float32[:,::1],float64,int64,int64)",
+    fastmath=True,
+)
 def solve_block(
-    indptr: Any, indices: Any, data: Any, ends: Any, squares: Any, rows: Any, signs: Any,
-    inverse: Any, weights: Any, bias: Any, alpha: Any, links: Any, tolerance: float, max_passes: int, seed: int,
+    indptr: Any, indices: Any, data: Any, ends: Any, squares: Any, active: Any, signs: Any, inverse: Any,
+    weights: Any, bias: Any, alpha: Any, links: Any, room: Any, tolerance: float, max_passes: int, seed: int,
 ) -> int:  # fmt: skip
     """Dual coordinate descent for WIDTH labels at once: L2-regularised squared hinge with a bias term.
 
@@ -128,26 +133,27 @@ def solve_block(
     of the later labels. With ``links`` (0, 0) they are independent.
 
     A document whose gradients are all below a fraction of the tolerance is skipped until the next complete pass (shrinking).
-    Only a complete pass can end the optimisation. Returns the number of passes.
+    Only a complete pass can end the optimisation. Returns the number of passes. ``active`` has the documents to train on, and
+    is shuffled; ``room`` (5, WIDTH) is a buffer.
     """
-    active = rows.copy()
     size = len(active)
-    high, low = np.empty(WIDTH, dtype=np.float32), np.empty(WIDTH, dtype=np.float32)
-    margin, fresh, step = np.empty(WIDTH, np.float32), np.empty(WIDTH, np.float32), np.empty(WIDTH, np.float32)
+    high, low, margin, fresh, step = room[0], room[1], room[2], room[3], room[4]
     state = np.uint64(seed) * np.uint64(2685821657736338717) + np.uint64(88172645463325252)
     negligible = np.float32(REST * tolerance)
     chained = links.shape[0] > 0
     weighted = _weighted(rows, signs)
     for passes in range(1, max_passes + 1):
         for j in range(WIDTH):
-            high[j], low[j] = -np.inf, np.inf
+            high[j] = -np.inf
+            low[j] = np.inf
         complete = size == len(active)
         at = 0
         while at < size:
             state = _next_random(state)
             other = at + np.int64(state % np.uint64(size - at))
             i = active[other]
-            active[other], active[at] = active[at], i
+            active[other] = active[at]
+            active[at] = i
             for j in range(WIDTH):
                 margin[j] = bias[j]
             row_times_block(margin, weights, indices, data, indptr[i], ends[i])
@@ -167,7 +173,8 @@ def solve_block(
                 at += 1
             else:  # skipped until the next complete pass
                 size -= 1
-                active[at], active[size] = active[size], i
+                active[at] = active[size]
+                active[size] = i
         worst = _widest(high, low)
         if complete and worst <= tolerance:
             return passes
@@ -176,15 +183,18 @@ def solve_block(
     return max_passes
 
 
-@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel(
+    "void(int64[::1],int32[::1],float32[::1],int64,int64,float32[:,:,::1],float32[:,::1],int32[:,::1],float32[::1],float32[:,::1])",
+    fastmath=True,
+)
 def score_blocks(
-    indptr: Any, indices: Any, data: Any, start: int, stop: int, blocks: Any, bias: Any, columns: Any, out: Any
+    indptr: Any, indices: Any, data: Any, start: int, stop: int, blocks: Any, bias: Any, columns: Any, margin: Any, out: Any
 ) -> None:
     """Margins of documents start..stop for dense blocks (blocks, features, WIDTH); a block stays in cache for all documents.
 
-    ``bias`` is (blocks, WIDTH); column j of block b is label ``columns[b, j]``, or unused where that is -1.
+    ``bias`` is (blocks, WIDTH); column j of block b is label ``columns[b, j]``, or unused where that is -1. ``margin`` (WIDTH) is
+    a buffer.
     """
-    margin = np.empty(WIDTH, dtype=np.float32)
     for b in range(blocks.shape[0]):
         block = blocks[b]
         for i in range(start, stop):
@@ -196,21 +206,25 @@ def score_blocks(
                     out[i - start, columns[b, j]] = margin[j]
 
 
-@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel(
+    "void(int64[::1],int32[::1],float32[::1],int64,int64,int64[::1],int32[::1],float32[::1],float32[::1],float32[:,::1])",
+    fastmath=True,
+)
 def score_sparse(
     indptr: Any, indices: Any, data: Any, start: int, stop: int, w_indptr: Any, w_indices: Any, w_data: Any, bias: Any, out: Any
 ) -> None:
     """Margins of documents start..stop for sparse weights (features, labels)."""
     for i in range(start, stop):
         row = out[i - start]
-        row[:] = bias
+        for j in range(len(bias)):
+            row[j] = bias[j]
         for p in range(indptr[i], indptr[i + 1]):
             value = data[p]
             for q in range(w_indptr[indices[p]], w_indptr[indices[p] + 1]):
                 row[w_indices[q]] += value * w_data[q]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel("void(int64[::1],int32[::1],float32[::1],int64,int64,float32[:,:,::1])")
 def fill_blocks(indptr: Any, indices: Any, data: Any, start: int, stop: int, blocks: Any) -> None:
     """Write the rows start..stop of sparse weights into dense blocks of columns, which must be zero."""
     for row in range(start, stop):
@@ -219,7 +233,7 @@ def fill_blocks(indptr: Any, indices: Any, data: Any, start: int, stop: int, blo
             blocks[column // WIDTH, row, column % WIDTH] = data[p]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel("void(float32[:,::1],int64,int32[:,::1],float32[:,::1])")
 def best_of_rows(table: Any, k: int, labels: Any, values: Any) -> None:
     """The k largest entries of every row, best first, ties by column; insertion sort, which is cheap for small k."""
     for i in range(table.shape[0]):
@@ -238,7 +252,7 @@ def best_of_rows(table: Any, k: int, labels: Any, values: Any) -> None:
             labels[i, at] = c
 
 
-@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel("void(float32[:,::1],int64[::1],float32[:,::1])", fastmath=True)
 def run_chain(table: Any, order: Any, links: Any) -> None:
     """Greedy inference in a classifier chain: every predicted label adds its links to the margins of the later labels.
 
@@ -251,16 +265,15 @@ def run_chain(table: Any, order: Any, links: Any) -> None:
                     table[i, later] += links[label, later]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel("int64(int32[:,::1],float32[:,::1],int64[::1],int64[::1],int64[::1],float32[::1],int64[::1],int32[::1],float32[::1])")
 def labels_of_sets(
-    found: Any, margins: Any, set_indptr: Any, set_indices: Any, n_labels: int, indptr: Any, indices: Any, values: Any
+    found: Any, margins: Any, set_indptr: Any, set_indices: Any, seen: Any, best: Any, indptr: Any, indices: Any, values: Any
 ) -> int:
     """The label scores of every document from its best label sets: the margin of the best set that contains the label.
 
     ``found`` and ``margins`` (documents, sets) are sorted best first, so the first set that contains a label decides.
+    ``seen`` (-1) and ``best`` (labels) are buffers.
     """
-    seen = np.full(n_labels, -1, dtype=np.int64)
-    best = np.empty(n_labels, dtype=np.float32)
     count = 0
     for i in range(found.shape[0]):
         first = count
@@ -272,7 +285,7 @@ def labels_of_sets(
                     best[label] = margins[i, s]
                     indices[count] = label
                     count += 1
-        indices[first:count].sort()
+        sort_part(indices, first, count)
         for p in range(first, count):
             values[p] = best[indices[p]]
         indptr[i + 1] = count

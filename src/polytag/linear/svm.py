@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, hstack
 
+from polytag.kernels.array_views import unlocked, unlocked_rows
 from polytag.kernels.threads import in_threads, tile_size
 from polytag.kernels.vectors import WIDTH, aligned_zeros
 from polytag.linear.block_kernels import best_of_rows, fill_blocks, score_blocks, score_sparse, solve_block
@@ -88,11 +89,7 @@ class Problem:
 
 def rows_of(matrix: csr_array) -> Rows:
     """The three arrays of a sparse matrix, in the types that the kernels are compiled for."""
-    return (
-        np.ascontiguousarray(matrix.indptr, dtype=np.int64),
-        np.ascontiguousarray(matrix.indices, dtype=np.int32),
-        np.ascontiguousarray(matrix.data, dtype=np.float32),
-    )
+    return unlocked_rows(matrix)
 
 
 def separators_schema(features: str = "features", labels: str = "labels") -> Table:
@@ -146,9 +143,9 @@ class Separators:
     def _fill(self, documents: Rows, start: int, stop: int, out: NDArray[np.float32]) -> None:
         """Write the margins of documents start..stop."""
         if self.blocks is not None:
-            score_blocks(*documents, start, stop, *self.blocks, out)
+            score_blocks(*documents, start, stop, *self.blocks, np.empty(WIDTH, dtype=np.float32), out)
         else:
-            score_sparse(*documents, start, stop, *self.rows, self.bias, out)
+            score_sparse(*documents, start, stop, *self.rows, unlocked(self.bias, np.float32), out)
 
     def best(self, features: csr_array, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The k best labels of every document and their margins; computed in tiles, which bounds the memory."""
@@ -272,8 +269,8 @@ def _solve_labels(
     for c in strengths:
         inverse = np.stack([np.full(WIDTH, 0.5 / c), 0.5 / (c * positive)]).astype(np.float32)
         solve_block(
-            indptr, indices, data, ends, squares, used, signs, inverse, weights, bias, alpha, links,
-            solver.tolerance, solver.max_passes, solver.seed,
+            indptr, indices, data, np.ascontiguousarray(ends), squares, used.copy(), signs, inverse, weights, bias, alpha, links,
+            np.empty((5, WIDTH), dtype=np.float32), solver.tolerance, solver.max_passes, solver.seed,
         )  # fmt: skip
         if chained_after:
             weights[chained_after + start : chained_after + start + len(labels)] = links[: len(labels)]

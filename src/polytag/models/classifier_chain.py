@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.config.groups.decoder_settings import OrderSettings
+from polytag.kernels.array_views import unlocked
 from polytag.labels import indicator
 from polytag.linear.block_kernels import run_chain
 from polytag.linear.svm import Problem, Separators, separators_schema, train_separators
@@ -66,7 +67,7 @@ class ClassifierChain(TfidfModel):
         size = max(1, 4_000_000 // max(1, len(names)))
         for start in range(0, max(1, int(features.shape[0])), size):
             table = trained.separators.all(features[start : start + size])
-            run_chain(table, trained.order, trained.links)
+            run_chain(table, unlocked(trained.order, np.int64), unlocked(trained.links, np.float32))
             decoded = indicator([np.flatnonzero(row > 0) for row in table], len(names))
             scores = Scores.full(table, names, "margin", decoded=decoded)
             parts.append(scores if k is None else scores.best(k))

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from polytag.config.groups.solver_settings import SolverSettings
 from polytag.config.groups.text_settings import TfidfSettings
+from polytag.kernels.array_views import unlocked
 from polytag.labels import indicator
 from polytag.linear.block_kernels import labels_of_sets
 from polytag.linear.svm import Problem, Separators, separators_schema, train_separators
@@ -74,7 +75,9 @@ class LabelPowerset(TfidfModel):
         indptr = np.zeros(len(found) + 1, dtype=np.int64)
         size = int(np.diff(sets.indptr)[found].sum())
         indices, values = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.float32)
-        used = labels_of_sets(found, margins, sets.indptr, sets.indices, int(sets.shape[1]), indptr, indices, values)
+        members = unlocked(sets.indptr, np.int64), unlocked(sets.indices, np.int64)
+        room = np.full(int(sets.shape[1]), -1, dtype=np.int64), np.empty(int(sets.shape[1]), dtype=np.float32)
+        used = labels_of_sets(found, margins, *members, *room, indptr, indices, values)
         matrix = csr_array((values[:used], indices[:used], indptr), shape=(len(found), sets.shape[1]))
         scores = Scores(matrix, names, "margin", float("-inf"), csr_array(sets[found[:, 0]]))
         return scores if k is None else scores.best(k)

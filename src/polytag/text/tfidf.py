@@ -15,7 +15,9 @@ from scipy.sparse import csr_array
 
 from polytag.config.groups.text_settings import TfidfSettings
 from polytag.errors import DataError
-from polytag.kernels.compiler import njit
+from polytag.kernels.array_views import unlocked
+from polytag.kernels.compiler import kernel
+from polytag.kernels.sorting import sort_part
 from polytag.kernels.threads import in_threads, thread_count
 from polytag.storage.schema import Array, Number, Switch, Table
 from polytag.text.feature_rows import are_rows, parsed_rows, unit_rows
@@ -43,13 +45,13 @@ TFIDF = Table(
 """What a vocabulary looks like when it is saved. The hash table needs distinct keys, and the kernels one idf per key."""
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _fill_table(keys: Any, factor: Any, table: Any, columns: Any) -> None:
+@kernel("void(uint64[::1],uint64,uint64,uint64[::1],int32[::1])")
+def _fill_table(keys: Any, factor: Any, shift: Any, table: Any, columns: Any) -> None:
     """Open addressing: insert every key into the first free slot after its place, the high bits of its product with a factor.
 
     The factor is drawn anew in every process: nobody can choose keys that all get the same place.
     """
-    mask, shift = np.uint64(len(table) - 1), np.uint64(64) - np.uint64(np.log2(len(table)))
+    mask = np.uint64(len(table) - 1)
     for c in range(len(keys)):
         at = (keys[c] * factor) >> shift
         while columns[at] >= 0:
@@ -58,10 +60,10 @@ def _fill_table(keys: Any, factor: Any, table: Any, columns: Any) -> None:
         columns[at] = c
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _look_up(hashes: Any, factor: Any, table: Any, columns: Any, out: Any) -> None:
+@kernel("void(uint64[::1],uint64,uint64,uint64[::1],int32[::1],int32[::1])")
+def _look_up(hashes: Any, factor: Any, shift: Any, table: Any, columns: Any, out: Any) -> None:
     """The column of every hash, or -1."""
-    mask, shift = np.uint64(len(table) - 1), np.uint64(64) - np.uint64(np.log2(len(table)))
+    mask = np.uint64(len(table) - 1)
     for p in range(len(hashes)):
         at = (hashes[p] * factor) >> shift
         while columns[at] >= 0 and table[at] != hashes[p]:
@@ -69,19 +71,19 @@ def _look_up(hashes: Any, factor: Any, table: Any, columns: Any, out: Any) -> No
         out[p] = columns[at]
 
 
-@njit(nogil=True, cache=True, fastmath=True)  # type: ignore[untyped-decorator]
+@kernel("int64(int32[::1],int64[::1],float32[::1],boolean,int64[::1],int32[::1],float32[::1])", fastmath=True)
 def _weigh(found: Any, indptr: Any, idf: Any, sublinear: bool, out_indptr: Any, out_indices: Any, out_data: Any) -> int:
-    """Count, weight and normalise the columns of every document; return the number of entries written."""
+    """Count, weight and normalise the columns of every document, which are sorted; return the number of entries written."""
     count = 0
     for d in range(len(indptr) - 1):
-        row = np.sort(found[indptr[d] : indptr[d + 1]])
+        p, end = indptr[d], indptr[d + 1]
+        sort_part(found, p, end)
         first = count
         squares = 0.0
-        p = 0
-        while p < len(row):
-            column = row[p]
+        while p < end:
+            column = found[p]
             q = p + 1
-            while q < len(row) and row[q] == column:
+            while q < end and found[q] == column:
                 q += 1
             if column >= 0:
                 tf = 1.0 + np.log(q - p) if sublinear else float(q - p)
@@ -98,47 +100,31 @@ def _weigh(found: Any, indptr: Any, idf: Any, sublinear: bool, out_indptr: Any, 
     return count
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _distinct(hashes: Any, indptr: Any, out: Any) -> int:
-    """Write the distinct hashes of every document; return their number."""
-    count = 0
+@kernel("void(int32[::1],int64[::1],int64[::1],int64[::1])")
+def _count_documents(found: Any, indptr: Any, latest: Any, counts: Any) -> None:
+    """Count the documents of every column; ``latest`` has the last document of each so far, at first -1."""
     for d in range(len(indptr) - 1):
-        row = np.sort(hashes[indptr[d] : indptr[d + 1]])
-        for p in range(len(row)):
-            if p == 0 or row[p] != row[p - 1]:
-                out[count] = row[p]
-                count += 1
-    return count
+        for p in range(indptr[d], indptr[d + 1]):
+            if latest[found[p]] != d:
+                latest[found[p]] = d
+                counts[found[p]] += 1
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _merge(keys: Any, counts: Any, more: Any, others: Any, out: Any, sums: Any) -> int:
-    """Merge two sorted arrays of keys and sum the counts of equal keys; return the number of keys."""
-    p = q = count = 0
-    while p < len(keys) or q < len(more):
-        mine = q == len(more) or (p < len(keys) and keys[p] <= more[q])
-        out[count] = keys[p] if mine else more[q]
-        sums[count] = 0
-        if p < len(keys) and keys[p] == out[count]:
-            sums[count] += counts[p]
-            p += 1
-        if q < len(more) and more[q] == out[count]:
-            sums[count] += others[q]
-            q += 1
-        count += 1
-    return count
+class _Lookup:
+    """A hash table from keys to their places."""
 
+    def __init__(self, keys: NDArray[np.uint64]) -> None:
+        """Fill the table; at least half of it stays free."""
+        bits = int(np.ceil(np.log2(2 * len(keys) + 2)))
+        self.shift = np.uint64(64 - bits)
+        self.table, self.columns = np.zeros(1 << bits, np.uint64), np.full(1 << bits, -1, np.int32)
+        _fill_table(keys, _FACTOR, self.shift, self.table, self.columns)
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _new_columns(found: Any, seen: Any, places: Any) -> int:
-    """Mark the columns that occur for the first time and write their positions; return their number."""
-    count = 0
-    for p in range(len(found)):
-        if found[p] >= 0 and not seen[found[p]]:
-            seen[found[p]] = True
-            places[count] = p
-            count += 1
-    return count
+    def find(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """The place of every key; -1 if it is not in the table."""
+        found = np.empty(len(hashes), dtype=np.int32)
+        _look_up(hashes, _FACTOR, self.shift, self.table, self.columns, found)
+        return found
 
 
 @dataclass
@@ -157,7 +143,7 @@ class Tfidf:
     idf: NDArray[np.float32] = field(init=False, repr=False)
     terms: list[str] = field(init=False, repr=False)
     given: bool = field(init=False, repr=False, default=False)
-    _table: tuple[NDArray[np.uint64], NDArray[np.int32]] | None = field(init=False, repr=False, default=None)
+    _table: _Lookup | None = field(init=False, repr=False, default=None)
 
     @classmethod
     def of(cls, settings: TfidfSettings, ngrams: int) -> Tfidf:
@@ -214,7 +200,7 @@ class Tfidf:
     def restore(self, state: dict[str, Any]) -> None:
         """Restore the vocabulary."""
         self.ngrams, self.given = int(state["ngrams"]), bool(state.get("given", False))
-        self.keys, self.idf = np.asarray(state["keys"]), np.asarray(state["idf"])
+        self.keys, self.idf = unlocked(state["keys"], np.uint64), unlocked(state["idf"], np.float32)
         self.terms = bytes(state["terms"]).decode("utf-8", "surrogatepass").split("\n")
         self._table = None
 
@@ -223,9 +209,10 @@ class Tfidf:
 
         def counted(batch: Sequence[str]) -> _Counts:
             hashes, indptr = parsed_rows(batch)[:2] if self.given else self._hashes(batch)
-            distinct = np.empty_like(hashes)
-            keys, counts = np.unique(distinct[: _distinct(hashes, indptr, distinct)], return_counts=True)
-            return keys, counts.astype(np.int64)
+            keys = np.unique(hashes)
+            latest, counts = np.full(len(keys), -1, dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
+            _count_documents(_Lookup(keys).find(hashes), indptr, latest, counts)
+            return keys, counts
 
         runs: list[_Counts] = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
         batches, threads = list(_batches(texts)), thread_count()
@@ -245,8 +232,9 @@ class Tfidf:
         for batch in _batches(texts):
             hashes, _, starts, stops = word_hashes(batch, ngrams=self.ngrams, lowercase=self.lowercase)
             found = self.columns(hashes)
-            first = np.empty(len(self.keys), dtype=np.int64)
-            first = first[: _new_columns(found, seen, first)]
+            first = _first_places(found, len(self.keys))
+            first = first[(first >= 0) & ~seen]
+            seen[found[first]] = True
             joined = "".join(batch)
             # the entries of single words; each is followed by those of the longer n-grams that end with the same word
             words = np.flatnonzero(np.diff(stops, prepend=-1))
@@ -260,13 +248,10 @@ class Tfidf:
         return terms
 
     @property
-    def _places(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-        """The hash table of the keys and their columns."""
+    def _places(self) -> _Lookup:
+        """The hash table of the keys."""
         if self._table is None:
-            size = 1 << int(np.ceil(np.log2(2 * len(self.keys) + 2)))
-            table, columns = np.zeros(size, np.uint64), np.full(size, -1, np.int32)
-            _fill_table(self.keys, _FACTOR, table, columns)
-            self._table = table, columns
+            self._table = _Lookup(self.keys)
         return self._table
 
     def occurrences(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -281,9 +266,7 @@ class Tfidf:
 
     def columns(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
         """The column of every hash or feature id; -1 if it is not in the vocabulary."""
-        found = np.empty(len(hashes), dtype=np.int32)
-        _look_up(hashes, _FACTOR, *self._places, found)
-        return found
+        return self._places.find(hashes)
 
     def _hashes(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         hashes, indptr, _, _ = word_hashes(texts, ngrams=self.ngrams, lowercase=self.lowercase)
@@ -295,18 +278,27 @@ class Tfidf:
             return unit_rows(self.columns(keys), indptr, values, len(self.keys))
         hashes, indptr = self._hashes(texts)
         found = self.columns(hashes)
-        out_indptr = np.zeros(len(texts) + 1, dtype=np.int64)
+        own = np.zeros(len(texts) + 1, dtype=np.int64)
         indices, data = np.empty(len(found), np.int32), np.empty(len(found), np.float32)
-        count = _weigh(found, indptr, self.idf, self.sublinear, out_indptr, indices, data)
-        return out_indptr, indices[:count].copy(), data[:count].copy()
+        count = _weigh(found, indptr, self.idf, self.sublinear, own, indices, data)
+        return own, indices[:count].copy(), data[:count].copy()
 
 
 def _merged(one: _Counts, other: _Counts) -> _Counts:
     """The union of the keys, and the sums of their counts."""
-    size = len(one[0]) + len(other[0])
-    keys, counts = np.empty(size, np.uint64), np.empty(size, np.int64)
-    found = _merge(*one, *other, keys, counts)
-    return keys[:found].copy(), counts[:found].copy()
+    keys = np.concatenate([one[0], other[0]])
+    order = np.argsort(keys, kind="stable")  # merges two sorted runs in linear time
+    keys, counts = keys[order], np.concatenate([one[1], other[1]])[order]
+    first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
+    return keys[first], np.add.reduceat(counts, first) if len(first) else counts
+
+
+def _first_places(found: NDArray[np.int32], size: int) -> NDArray[np.int64]:
+    """The first position of every column; -1 if it does not occur."""
+    places = np.full(size, -1, dtype=np.int64)
+    known = np.flatnonzero(found >= 0)[::-1]
+    places[found[known]] = known  # of several values for one element, numpy keeps the last
+    return places
 
 
 def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -14,20 +14,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polytag.kernels.compiler import njit
+from polytag.kernels.array_views import unlocked
+from polytag.kernels.compiler import kernel, njit
 
 SEPARATOR, WORD, ALONE = 0, 1, 2
 _LIMIT = 0x30000  # code points above are rare ideographs, each a word of its own
+_SIZES = (0x250, 0x3000)  # sizes of tables for texts in Latin script, and in any other alphabet
 _SEED, _PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)
 _JOIN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @cache
-def _tables(lowercase: bool) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
-    """The class of every code point below the limit, and its lower-case form."""
-    kinds = np.zeros(_LIMIT, dtype=np.uint8)
-    fold = np.arange(_LIMIT, dtype=np.uint32)
-    for code in range(_LIMIT):
+def _tables(lowercase: bool, size: int) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+    """The class of every code point below the size, and its lower-case form."""
+    kinds = np.zeros(size, dtype=np.uint8)
+    fold = np.arange(size, dtype=np.uint32)
+    for code in range(size):
         character = chr(code)
         if unicodedata.category(character)[0] in "LNM" or character == "_":
             kinds[code] = WORD
@@ -39,7 +41,13 @@ def _tables(lowercase: bool) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
     return kinds, fold
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _needed(text: str, codes: NDArray[np.uint32]) -> int:
+    """The size of the tables that these code points need: the whole ones take a fifth of a second to fill."""
+    largest = 0 if text.isascii() else int(codes.max())
+    return next((size for size in _SIZES if largest < size), _LIMIT)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def _mix(h: Any) -> Any:
     """Mix the bits, because hash tables use the low ones."""
     h ^= h >> np.uint64(33)
@@ -48,31 +56,39 @@ def _mix(h: Any) -> Any:
     return h
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _scan(codes: Any, ends: Any, kinds: Any, fold: Any, ngrams: int, hashes: Any, starts: Any, stops: Any, indptr: Any) -> int:
-    """Write the hash and the position of every n-gram of every document; return their number."""
+@kernel(
+    "int64(uint32[::1],int64[::1],uint8[::1],uint32[::1],uint64[::1],int64[::1],uint64[::1],int64[::1],int64[::1],int64[::1])"
+)
+def _scan(
+    codes: Any, ends: Any, kinds: Any, fold: Any, recent_hash: Any, recent_start: Any, hashes: Any, starts: Any, stops: Any,
+    indptr: Any,
+) -> int:  # fmt: skip
+    """Write the hash and the position of every n-gram of every document; return their number.
+
+    ``recent_hash`` and ``recent_start`` are buffers for the words of one n-gram.
+    """
+    ngrams = len(recent_hash)
+    limit = len(kinds)
     count = 0
     at = 0
-    recent_hash = np.zeros(ngrams, dtype=np.uint64)
-    recent_start = np.zeros(ngrams, dtype=np.int64)
     for d in range(len(ends)):
         words = 0
         end = ends[d]
         while at < end:
             code = codes[at]
-            kind = kinds[code] if code < _LIMIT else ALONE
+            kind = kinds[code] if code < limit else ALONE
             if kind == SEPARATOR:
                 at += 1
                 continue
             start = at
             h = _SEED
             while True:
-                h = (h ^ np.uint64(fold[code] if code < _LIMIT else code)) * _PRIME
+                h = (h ^ np.uint64(fold[code] if code < limit else code)) * _PRIME
                 at += 1
                 if kind == ALONE or at >= end:
                     break
                 code = codes[at]
-                if code >= _LIMIT or kinds[code] != WORD:
+                if code >= limit or kinds[code] != WORD:
                     break
             for n in range(min(ngrams - 1, words), 0, -1):
                 recent_hash[n] = recent_hash[n - 1]
@@ -97,10 +113,11 @@ def word_hashes(
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Hashes of all n-grams in order, the offsets of the documents, and start and end of each n-gram in the joined text."""
     joined = "".join(texts)
-    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    codes = unlocked(np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32), np.uint32)
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
     size = len(codes) * ngrams
     hashes, starts, stops = np.empty(size, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64)
     indptr = np.zeros(len(texts) + 1, dtype=np.int64)
-    count = _scan(codes, ends, *_tables(lowercase), ngrams, hashes, starts, stops, indptr)
+    recent = np.empty(ngrams, np.uint64), np.empty(ngrams, np.int64)
+    count = _scan(codes, ends, *_tables(lowercase, _needed(joined, codes)), *recent, hashes, starts, stops, indptr)
     return hashes[:count], indptr, starts[:count], stops[:count]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.kernels.array_views import unlocked, unlocked_rows
-from polytag.kernels.compiler import njit
+from polytag.kernels.compiler import kernel
 from polytag.kernels.threads import in_threads
 
 _SAMPLE = 20_000  # rows sampled to find the two centres of a larger cluster; all of its rows are then assigned
@@ -42,7 +42,9 @@ class Vectors:
         return np.asarray((np.diff(self.sparse.indptr) > 0) | self.dense.any(axis=1))
 
 
-@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel(
+    "void(int64[::1],int32[::1],float32[::1],float32[:,::1],int32[::1],float32[::1],float32[::1],float32[::1])", fastmath=True
+)
 def _similarities(indptr: Any, indices: Any, data: Any, dense: Any, rows: Any, direction: Any, flat: Any, out: Any) -> None:
     """The dot product of each row with the difference of the two centres: positive if the left centre is nearer."""
     for i in range(len(rows)):
@@ -55,21 +57,23 @@ def _similarities(indptr: Any, indices: Any, data: Any, dense: Any, rows: Any, d
         out[i] = total
 
 
-@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
-def _add_rows(indptr: Any, indices: Any, data: Any, dense: Any, rows: Any, total: Any, flat: Any) -> None:
-    """Add rows to the sum of a cluster."""
-    for r in rows:
+@kernel("void(int64[::1],int32[::1],float32[::1],float32[:,::1],int32[::1],float32,float32[::1],float32[::1])", fastmath=True)
+def _add_rows(indptr: Any, indices: Any, data: Any, dense: Any, rows: Any, times: Any, total: Any, flat: Any) -> None:
+    """Add rows, ``times`` 1 or -1, to the sum of a cluster."""
+    for i in range(len(rows)):
+        r = rows[i]
         for p in range(indptr[r], indptr[r + 1]):
-            total[indices[p]] += data[p]
+            total[indices[p]] += times * data[p]
         for d in range(dense.shape[1]):
-            flat[d] += dense[r, d]
+            flat[d] += times * dense[r, d]
 
 
-@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel("float64(float32[::1],float32[::1],int32[::1],float32[::1],float32[::1],float32[::1],float32[::1])", fastmath=True)
 def _between(total: Any, left: Any, touched: Any, whole: Any, part: Any, direction: Any, flat: Any) -> Any:
     """Write the difference of the two unit centres, clear the left sums, and return the sum of all similarities."""
     a = b = 0.0
-    for f in touched:
+    for q in range(len(touched)):
+        f = touched[q]
         a += left[f] * left[f]
         b += (total[f] - left[f]) ** 2
     for d in range(len(whole)):
@@ -77,7 +81,8 @@ def _between(total: Any, left: Any, touched: Any, whole: Any, part: Any, directi
         b += (whole[d] - part[d]) ** 2
     a, b = np.sqrt(a), np.sqrt(b)
     x, y = np.float32(1 / max(a, 1e-12)), np.float32(1 / max(b, 1e-12))
-    for f in touched:
+    for q in range(len(touched)):
+        f = touched[q]
         direction[f] = left[f] * x - (total[f] - left[f]) * y
         left[f] = 0
     for d in range(len(whole)):
@@ -86,65 +91,58 @@ def _between(total: Any, left: Any, touched: Any, whole: Any, part: Any, directi
     return a + b
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _touched(indptr: Any, indices: Any, rows: Any, total: Any) -> Any:
-    """The distinct columns of the rows; ``total`` is used for marks and is zero on entry and on return."""
-    bound = 0
-    for r in rows:
-        bound += indptr[r + 1] - indptr[r]
-    found = np.empty(min(bound, len(total)), dtype=np.int32)
+@kernel("int64(int64[::1],int32[::1],int32[::1],float32[::1],int32[::1])")
+def _touched(indptr: Any, indices: Any, rows: Any, total: Any, found: Any) -> int:
+    """Write the distinct columns of the rows, and return their number; ``total`` is zero on entry and on return."""
     count = 0
-    for r in rows:
-        for p in range(indptr[r], indptr[r + 1]):
+    for i in range(len(rows)):
+        for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
             if total[indices[p]] == 0:
                 total[indices[p]] = 1
                 found[count] = indices[p]
                 count += 1
     for q in range(count):
         total[found[q]] = 0
-    return found[:count]
+    return count
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _halve(
-    indptr: Any, indices: Any, data: Any, dense: Any, rows: Any, n_left: int, some: Any, tried: Any, rounds: int, scratch: Any,
+    arrays: tuple[Any, ...], rows: NDArray[np.int32], n_left: int, some: NDArray[np.int32], tried: NDArray[np.int32],
+    scratch: NDArray[np.float32], found: NDArray[np.int32],
 ) -> None:  # fmt: skip
     """Order the rows of a cluster so that the first ``n_left`` are its left half.
 
     The centres are fitted on the rows ``some``. They start at the first of the rows ``tried`` and the other one with the lowest
-    similarity to it. ``scratch`` (3, columns) is zero on entry and on return.
+    similarity to it. ``scratch`` (3, columns) is zero on entry and on return; ``found`` (columns) is a buffer.
     """
-    n = len(rows)
+    n, one = len(rows), np.float32(1)
     share = n_left if n == len(some) else min(max(round(n_left * len(some) / n), 1), len(some) - 1)
     direction, total, left = scratch[0], scratch[1], scratch[2]
-    width = dense.shape[1]
-    flat, whole, part = np.zeros(width, np.float32), np.zeros(width, np.float32), np.zeros(width, np.float32)
-    touched = _touched(indptr, indices, some, total)
-    _add_rows(indptr, indices, data, dense, some, total, whole)
-    _add_rows(indptr, indices, data, dense, tried[:1], direction, flat)
-    likeness = np.empty(len(tried) - 1, dtype=np.float32)
-    _similarities(indptr, indices, data, dense, tried[1:], direction, flat, likeness)
-    second = tried[1 + np.argmin(likeness)]
-    for p in range(indptr[second], indptr[second + 1]):
-        direction[indices[p]] -= data[p]
-    for d in range(width):
-        flat[d] -= dense[second, d]
-    leaning = np.empty(len(some), dtype=np.float32)
+    flat, whole, part = np.zeros((3, arrays[3].shape[1]), dtype=np.float32)
+    touched = found[: _touched(*arrays[:2], some, total, found)]
+    _add_rows(*arrays, some, one, total, whole)
+    _add_rows(*arrays, tried[:1], one, direction, flat)
+    likeness = np.empty(max(n, len(tried)), dtype=np.float32)
+    _similarities(*arrays, tried[1:], direction, flat, likeness)
+    second = 1 + int(np.argmin(likeness[: len(tried) - 1]))
+    _add_rows(*arrays, tried[second : second + 1], -one, direction, flat)
     before = -1.0
-    for _ in range(rounds):
-        _similarities(indptr, indices, data, dense, some, direction, flat, leaning)
-        some = some[np.argsort(-leaning, kind="mergesort")]
-        _add_rows(indptr, indices, data, dense, some[:share], left, part)
+    for _ in range(_ROUNDS):
+        some = some[_by_likeness(arrays, some, direction, flat, likeness)]
+        _add_rows(*arrays, some[:share], one, left, part)
         now = _between(total, left, touched, whole, part, direction, flat) / len(some)
         if now - before < _PRECISION:
             break
         before = now
-    everywhere = np.empty(n, dtype=np.float32)
-    _similarities(indptr, indices, data, dense, rows, direction, flat, everywhere)
-    rows[:] = rows[np.argsort(-everywhere, kind="mergesort")]
-    for f in touched:
-        direction[f] = 0
-        total[f] = 0
+    rows[:] = rows[_by_likeness(arrays, rows, direction, flat, likeness)]
+    direction[touched] = 0
+    total[touched] = 0
+
+
+def _by_likeness(arrays: tuple[Any, ...], rows: Any, direction: Any, flat: Any, likeness: Any) -> NDArray[np.int64]:
+    """The order of the rows, those that are nearest to the left centre first."""
+    _similarities(*arrays, rows, direction, flat, likeness)
+    return np.argsort(-likeness[: len(rows)], kind="stable")
 
 
 def sizes(n: int, k: int) -> NDArray[np.int64]:
@@ -171,11 +169,12 @@ def balanced_order(vectors: Vectors, levels: list[NDArray[np.int64]], seed: int)
             return
         if not hasattr(scratch, "zeros"):
             scratch.zeros = np.zeros((3, max(vectors.sparse.shape[1], 1)), dtype=np.float32)
+            scratch.found = np.empty(scratch.zeros.shape[1], dtype=np.int32)
         part = rows[bounds[lo] : bounds[hi]]
         generator = np.random.default_rng([seed, number])
         some = part.copy() if len(part) <= _SAMPLE else part[generator.choice(len(part), _SAMPLE, replace=False)]
         tried = some[generator.choice(len(some), min(_TRIED, len(some)), replace=False)]
-        _halve(*arrays, part, int(bounds[middle] - bounds[lo]), some, tried, _ROUNDS, scratch.zeros)
+        _halve(arrays, part, int(bounds[middle] - bounds[lo]), some, tried, scratch.zeros, scratch.found)
 
     for generation in _generations(levels):
         for _ in in_threads(halve, generation):

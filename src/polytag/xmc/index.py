@@ -12,7 +12,8 @@ from scipy.sparse import csr_array
 
 from polytag.config.groups.tree_settings import TreeSettings
 from polytag.kernels.array_views import unlocked, unlocked_rows
-from polytag.kernels.compiler import njit
+from polytag.kernels.compiler import kernel, njit
+from polytag.kernels.sorting import sort_part
 from polytag.kernels.threads import in_threads
 from polytag.labels import LabelSet
 from polytag.storage.schema import Array, Items, Sizes, Table
@@ -22,10 +23,10 @@ from polytag.xmc.balanced_kmeans import Vectors, balanced_order
 _LABELS = 2048  # labels whose embeddings a thread computes at a time
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _at_place(values: Any, n: int) -> Any:
-    """The n-th smallest value, by Hoare's selection in place; numpy's partition takes ten seconds to compile."""
-    low, high = 0, len(values) - 1
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _at_place(values: Any, high: int, n: int) -> Any:
+    """The n-th smallest of the values up to ``high``, by Hoare's selection in place; numba takes long to compile numpy's."""
+    low = 0
     while low < high:
         pivot, i, j = values[(low + high) // 2], low, high
         while i <= j:
@@ -34,24 +35,37 @@ def _at_place(values: Any, n: int) -> Any:
             while values[j] > pivot:
                 j -= 1
             if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i, j = i + 1, j - 1
+                one = values[i]
+                values[i] = values[j]
+                values[j] = one
+                i += 1
+                j -= 1
         if j < n < i:
             break
-        low, high = (low, j) if n <= j else (i, high)
+        if n <= j:
+            high = j
+        else:
+            low = i
     return values[n]
 
 
-@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel(
+    "int64(int64[::1],int32[::1],float32[::1],int64[::1],int32[::1],float32[::1],int64,int64,int64,"
+    "float32[::1],int32[::1],float32[::1],int64[::1],int32[::1],float32[::1])",
+    fastmath=True,
+)
 def _sum_instances(
     indptr: Any, indices: Any, data: Any, by_label: Any, documents: Any, share: Any, first: int, last: int, most: int,
-    sums: Any, out_indptr: Any, out_indices: Any, out_data: Any,
+    sums: Any, found: Any, spare: Any, out_indptr: Any, out_indices: Any, out_data: Any,
 ) -> int:  # fmt: skip
-    """Normalised sums of the rows of labels first..last, ``most`` largest entries; ``sums`` is zero on entry and on return."""
-    found = np.empty(len(sums), dtype=np.int32)
-    end = 0
+    """Normalised sums of the rows of labels first..last, ``most`` largest entries; ``sums`` is zero on entry and on return.
+
+    ``found`` and ``spare`` are buffers, as long as ``sums``.
+    """
+    none = np.int64(0)
+    end = none
     for label in range(first, last):
-        count = 0
+        count = none
         for q in range(by_label[label], by_label[label + 1]):
             for p in range(indptr[documents[q]], indptr[documents[q] + 1]):
                 f = indices[p]
@@ -59,13 +73,15 @@ def _sum_instances(
                     found[count] = f
                     count += 1
                 sums[f] += data[p] * share[documents[q]]
-        own = found[:count]
         limit = np.float32(0.0)
         if count > most:
-            limit = _at_place(sums[own], count - most)
-        own.sort()
+            for q in range(count):
+                spare[q] = sums[found[q]]
+            limit = _at_place(spare, count - 1, count - most)
+        sort_part(found, none, count)
         begin, squares = end, 0.0
-        for f in own:
+        for q in range(count):
+            f = found[q]
             if sums[f] >= limit and end - begin < most:
                 out_indices[end] = f
                 out_data[end] = sums[f]
@@ -76,7 +92,7 @@ def _sum_instances(
         for q in range(begin, end):
             out_data[q] /= norm
         out_indptr[label - first + 1] = end
-    return end
+    return int(end)
 
 
 def instance_vectors(features: csr_array, truth: csr_array, most: int = 0, weight: str = "root") -> csr_array:
@@ -87,7 +103,7 @@ def instance_vectors(features: csr_array, truth: csr_array, most: int = 0, weigh
     """
     rows = unlocked_rows(features)
     columns = truth.tocsc()
-    by_label, documents = columns.indptr.astype(np.int64), columns.indices
+    by_label, documents = columns.indptr.astype(np.int64), columns.indices.astype(np.int32)
     labels_each = np.maximum(np.diff(truth.indptr), 1) if weight == "root" else np.ones(int(truth.shape[0]))
     share = (1 / np.sqrt(labels_each)).astype(np.float32)
     n_labels, n_features = int(truth.shape[1]), int(features.shape[1])
@@ -99,8 +115,8 @@ def instance_vectors(features: csr_array, truth: csr_array, most: int = 0, weigh
         last = min(first + _LABELS, n_labels)
         room = int(bound[first:last].sum())
         indptr, indices, data = np.zeros(last - first + 1, np.int64), np.empty(room, np.int32), np.empty(room, np.float32)
-        sums = np.zeros(n_features, dtype=np.float32)
-        end = _sum_instances(*rows, by_label, documents, share, first, last, most, sums, indptr, indices, data)
+        sums, found, spare = np.zeros(n_features, np.float32), np.empty(n_features, np.int32), np.empty(n_features, np.float32)
+        end = _sum_instances(*rows, by_label, documents, share, first, last, most, sums, found, spare, indptr, indices, data)
         return indptr, indices[:end].copy(), data[:end].copy()
 
     parts = list(in_threads(block, range(0, n_labels, _LABELS)))

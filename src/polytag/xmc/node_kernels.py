@@ -6,155 +6,136 @@ from typing import Any
 
 import numpy as np
 
-from polytag.kernels.compiler import njit
+from polytag.kernels.compiler import kernel
+from polytag.kernels.sorting import sort_part
 from polytag.kernels.vectors import WIDTH
 from polytag.linear.block_kernels import solve_block
 
 _NOTHING = -1.0  # the margin of a child without positives in its node
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def gather(indptr: Any, indices: Any, data: Any, documents: Any, place: Any) -> Any:
-    """The rows of some documents, with the columns that occur renumbered in order; ``place`` is all -1 before and after."""
-    own = np.zeros(len(documents) + 1, dtype=np.int64)
+@kernel("int64(int64[::1],int32[::1],float32[::1],int32[::1],int32[::1],int64[::1],int32[::1],float32[::1],int32[::1])")
+def gather(
+    indptr: Any, indices: Any, data: Any, documents: Any, place: Any, own: Any, columns: Any, values: Any, features: Any
+) -> int:
+    """Write the rows of some documents, with the columns that occur renumbered in order, and return the number of columns.
+
+    ``own``, ``columns`` and ``values`` are the rows, and ``features`` has the columns. ``place`` is all -1 before and after.
+    """
+    first = np.int64(0)
+    count = np.int64(0)
+    at = 0
+    own[0] = 0
     for i in range(len(documents)):
-        own[i + 1] = own[i] + indptr[documents[i] + 1] - indptr[documents[i]]
-    columns, values = np.empty(own[-1], dtype=np.int32), np.empty(own[-1], dtype=np.float32)
-    features = np.empty(min(own[-1], len(place)), dtype=np.int32)
-    count = at = 0
-    for d in documents:
-        for p in range(indptr[d], indptr[d + 1]):
+        for p in range(indptr[documents[i]], indptr[documents[i] + 1]):
             f = indices[p]
             if place[f] < 0:
                 place[f] = 0
                 features[count] = f
                 count += 1
-            columns[at], values[at] = f, data[p]
+            columns[at] = f
+            values[at] = data[p]
             at += 1
-    features = np.sort(features[:count])
+        own[i + 1] = at
+    sort_part(features, first, count)
     for q in range(count):
         place[features[q]] = q
-    for p in range(len(columns)):
+    for p in range(at):
         columns[p] = place[columns[p]]
-    for f in features:
-        place[f] = -1
-    return own, columns, values, features
+    for q in range(count):
+        place[features[q]] = -1
+    return int(count)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def mark(documents: Any, t_indptr: Any, t_indices: Any, judged: Any, first: int, width: int, signs: Any) -> int:
-    """Set ``signs`` (documents, WIDTH) to 1 where a document has child ``first`` + column, else -1; return the number of 1s.
-
-    ``judged`` has the pairs that nobody judged (indptr, indices), which get 0, and 1 / weight of the documents, a factor of their
-    signs; all are empty if every document counts the same and everything is judged.
-    """
-    found = 0
-    signs[:] = -1
-    for i in range(len(documents)):
-        for q in range(t_indptr[documents[i]], t_indptr[documents[i] + 1]):
-            j = t_indices[q] - first
-            if 0 <= j < width:
-                signs[i, j] = 1
-                found += 1
-    u_indptr, u_indices, easier = judged
-    for i in range(len(documents)):
-        if len(u_indptr):
-            for q in range(u_indptr[documents[i]], u_indptr[documents[i] + 1]):
-                j = u_indices[q] - first
-                if 0 <= j < width:
-                    signs[i, j] = 0
-        if len(easier):
-            signs[i, :] *= easier[documents[i]]
-    return found
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel(
+    "int64(int64[::1],int32[::1],float32[::1],float32[::1],int32[::1],int64[::1],int32[::1],int64[::1],int32[::1],float32[::1],"
+    "int64,int64,float32[::1],float64,"
+    "float64,int64,float64,int64,float32[::1],int32[::1],float32[:,::1],float32[:,::1],float32[:,::1],float32[:,::1],"
+    "float32[:,::1],int32[::1],uint16[::1],float32[::1])"
+)
 def solve_children(
-    indptr: Any, indices: Any, data: Any, n_features: int, squares: Any, documents: Any, t_indptr: Any, t_indices: Any,
-    judged: Any, first: int, last: int, strength: Any, negative: float, tolerance: float, max_passes: int, prune: float,
-    seed: int, bias: Any,
-) -> Any:  # fmt: skip
-    """Train the separators of children first..last, sixteen at a time; return entries (feature, child, weight).
+    indptr: Any, indices: Any, data: Any, squares: Any, documents: Any, t_indptr: Any, t_indices: Any, u_indptr: Any,
+    u_indices: Any, easier: Any, first: int, last: int, strength: Any, negative: float, tolerance: float, max_passes: int, prune: float, seed: int, bias: Any, active: Any,
+    signs: Any, alpha: Any, weights: Any, room: Any, links: Any, features: Any, children: Any, values: Any,
+) -> int:  # fmt: skip
+    """Train the separators of children first..last, sixteen at a time; return the number of entries (feature, child, weight).
 
-    ``strength`` has C for the positives of every child. ``bias`` (children) is an output.
+    ``strength`` has C for the positives of every child. ``bias`` (children), ``features``, ``children`` and ``values`` are
+    outputs. ``active`` (documents), ``signs`` and ``alpha`` (documents, WIDTH), ``weights`` (features, WIDTH) and ``room``
+    (8, WIDTH) are buffers. ``links`` (0, 0) says that children are independent. ``u_indptr`` and ``u_indices`` are the pairs that
+    nobody judged, whose sign is 0. ``easier`` is 1 / weight of the documents, a factor of their signs. All three are empty if
+    every document counts the same and everything is judged.
     """
-    n = len(documents)
-    signs, alpha = np.empty((n, WIDTH), dtype=np.float32), np.empty((n, WIDTH), dtype=np.float32)
-    weights = np.empty((n_features, WIDTH), dtype=np.float32)
-    own, inverse = np.zeros(WIDTH, dtype=np.float32), np.empty((2, WIDTH), dtype=np.float32)
-    links, rows = np.zeros((0, 0), dtype=np.float32), np.arange(n).astype(np.int32)
-    room = 1024
-    features, children, values = np.empty(room, np.int32), np.empty(room, np.uint16), np.empty(room, np.float32)
+    inverse, own = room[5:7], room[7]
     count = 0
     for start in range(first, last, WIDTH):
-        width = min(WIDTH, last - start)
-        if mark(documents, t_indptr, t_indices, judged, start, width, signs) == 0:
-            bias[start - first : start - first + width] = _NOTHING
+        width = WIDTH if last - start > WIDTH else last - start
+        positives = 0
+        for i in range(len(documents)):
+            active[i] = i
+            for j in range(WIDTH):
+                signs[i, j] = -1
+                alpha[i, j] = 0
+            for q in range(t_indptr[documents[i]], t_indptr[documents[i] + 1]):
+                child = t_indices[q] - start
+                if 0 <= child < width:
+                    signs[i, child] = 1
+                    positives += 1
+            if len(u_indptr) > 0:
+                for q in range(u_indptr[documents[i]], u_indptr[documents[i] + 1]):
+                    child = u_indices[q] - start
+                    if 0 <= child < width:
+                        signs[i, child] = 0
+            if len(easier) > 0:
+                for j in range(WIDTH):
+                    signs[i, j] *= easier[documents[i]]
+        if positives == 0:
+            for j in range(width):
+                bias[start - first + j] = _NOTHING
             continue
-        inverse[0, :] = 0.5 / negative
-        inverse[1, :] = 0.5 / negative
-        for j in range(width):
-            inverse[1, j] = 0.5 / strength[start + j]
-        weights[:] = 0
-        alpha[:] = 0
-        own[:] = 0
+        for j in range(WIDTH):
+            own[j] = 0
+            inverse[0, j] = 0.5 / negative
+            inverse[1, j] = 0.5 / strength[start + j] if j < width else 0.5 / negative
+        for f in range(len(weights)):
+            for j in range(WIDTH):
+                weights[f, j] = 0
         solve_block(
-            indptr, indices, data, indptr[1:], squares, rows, signs, inverse, weights, own, alpha, links, tolerance,
+            indptr, indices, data, indptr[1:], squares, active, signs, inverse, weights, own, alpha, links, room, tolerance,
             max_passes, seed,
         )  # fmt: skip
-        bias[start - first : start - first + width] = own[:width]
-        kept = 0
-        for f in range(n_features):
-            for j in range(width):
-                kept += abs(weights[f, j]) > prune
-        if count + kept > room:
-            room = max(2 * room, count + kept)
-            wider = np.empty(room, np.int32), np.empty(room, np.uint16), np.empty(room, np.float32)
-            wider[0][:count], wider[1][:count], wider[2][:count] = features[:count], children[:count], values[:count]
-            features, children, values = wider
-        for f in range(n_features):
+        for j in range(width):
+            bias[start - first + j] = own[j]
+        for f in range(len(weights)):
             for j in range(width):
                 if abs(weights[f, j]) > prune:
-                    features[count], children[count], values[count] = f, start - first + j, weights[f, j]
+                    features[count] = f
+                    children[count] = start - first + j
+                    values[count] = weights[f, j]
                     count += 1
-    return features[:count], children[:count], values[:count]
+    return count
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def by_feature(n_features: int, features: Any, children: Any, values: Any, names: Any) -> Any:
-    """Group entries by feature: feature ids, offsets of the rows, children, weights."""
-    counts = np.zeros(n_features + 1, dtype=np.int64)
-    for f in features:
-        counts[f + 1] += 1
+@kernel("int64(int32[::1],uint16[::1],float32[::1],int32[::1],int64[::1],int32[::1],uint32[::1],uint16[::1],float32[::1])")
+def by_feature(
+    features: Any, children: Any, values: Any, names: Any, counts: Any, rows: Any, starts: Any, out_children: Any, out_values: Any
+) -> int:
+    """Group entries by feature: feature ids, offsets of the rows, children, weights; return the number of rows.
+
+    ``counts`` (features + 1, zeros) is a buffer.
+    """
+    for p in range(len(features)):
+        counts[features[p] + 1] += 1
     used = 0
-    for f in range(n_features):
-        used += counts[f + 1] > 0
+    for f in range(len(names)):
         counts[f + 1] += counts[f]
-    rows, starts = np.empty(used, dtype=np.int32), np.empty(used, dtype=np.uint32)
-    at = 0
-    for f in range(n_features):
         if counts[f + 1] > counts[f]:
-            rows[at], starts[at] = names[f], counts[f]
-            at += 1
-    sorted_children, sorted_values = np.empty_like(children), np.empty_like(values)
+            rows[used] = names[f]
+            starts[used] = counts[f]
+            used += 1
     for p in range(len(features)):
         q = counts[features[p]]
-        sorted_children[q], sorted_values[q] = children[p], values[p]
+        out_children[q] = children[p]
+        out_values[q] = values[p]
         counts[features[p]] += 1
-    return rows, starts, sorted_children, sorted_values
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def train_node(
-    indptr: Any, indices: Any, data: Any, squares: Any, documents: Any, t_indptr: Any, t_indices: Any, judged: Any, first: int,
-    last: int, strength: Any, negative: float, tolerance: float, max_passes: int, prune: float, seed: int, place: Any,
-) -> Any:  # fmt: skip
-    """Train all children of a node on its documents; return rows of weights by feature, and the bias of the children."""
-    bias = np.empty(last - first, dtype=np.float32)
-    own, columns, values, names = gather(indptr, indices, data, documents, place)
-    entries = solve_children(
-        own, columns, values, len(names), squares[documents], documents, t_indptr, t_indices, judged, first, last, strength,
-        negative, tolerance, max_passes, prune, seed, bias,
-    )  # fmt: skip
-    rows, starts, children, weights = by_feature(len(names), entries[0], entries[1], entries[2], names)
-    return rows, starts, children, weights, bias
+    return used

@@ -23,7 +23,8 @@ from polytag.kernels.vectors import WIDTH, aligned_zeros
 from polytag.storage.schema import Array, Count, Items, Sizes, Table
 from polytag.storage.state_json import State
 from polytag.xmc.index import TREE, LabelTree
-from polytag.xmc.search import ROOM, beam_step, entries_fit, given_step, mean_of_searches
+from polytag.xmc.search import ROOM, beam_margins, entries_fit, given_step, mean_of_searches
+from polytag.xmc.select import choose
 
 WORTH = {"sigmoid": 0, "l1-hinge": 1, "l2-hinge": 2, "l3-hinge": 3, "l4-hinge": 4}
 TILE = 4096  # maximum number of documents that a thread searches at once
@@ -122,18 +123,36 @@ class Chunks:
 
 
 class Scratch(threading.local):
-    """Buffers of a thread: an array of -1 with one element per feature, which kernels restore, and dense rows."""
+    """Buffers of a thread: an array of -1 with one element per feature, which kernels restore, and what grows on demand."""
 
     def __init__(self) -> None:
-        """Allocate the dense rows; the array of -1 is allocated on demand."""
+        """Allocate the memory of dense rows; the rest is allocated on demand."""
         self.place = np.empty(0, dtype=np.int32)
         self.room = aligned_zeros((ROOM,))
+        self.buffers: dict[tuple[str, Any], NDArray[Any]] = {}
 
     def get(self, n_features: int) -> NDArray[np.int32]:
         """An array of -1, one element per feature."""
         if len(self.place) != n_features:
             self.place = np.full(n_features, -1, dtype=np.int32)
         return self.place
+
+    def wide(self, width: int) -> NDArray[np.float32]:
+        """Dense rows of this width, as many as there is memory for."""
+        count = len(self.room) // max(width, 1)
+        return self.room[: count * width].reshape(count, width)
+
+    def buffer(self, name: str, kind: Any, size: int) -> NDArray[Any]:
+        """At least ``size`` values, whatever they are."""
+        known = self.buffers.get((name, kind))
+        if known is None or len(known) < size:
+            known = self.buffers[name, kind] = np.empty(size + size // 4, dtype=kind)
+        return known
+
+    def words(self, indptr: NDArray[np.int64], start: int, stop: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Slots and factors of the longest of the documents start..stop."""
+        longest = int(np.diff(indptr[start : stop + 1]).max(initial=1)) if stop - start > 1 else int(indptr[stop] - indptr[start])
+        return self.buffer("slots", np.int32, longest), self.buffer("factors", np.float32, longest)
 
 
 SCRATCH = Scratch()
@@ -213,9 +232,13 @@ class TreeRanker:
         known, starts, size = unlocked_rows(above), self.tree.starts[depth], tile_size(n, TILE)
 
         def tile(start: int) -> None:
+            stop, margins = min(start + size, n), self._margins(depth, 1)
+            count = int(known[0][stop] - known[0][start])
+            sorting = np.zeros(len(starts) + 1, np.int64), *(SCRATCH.buffer(name, np.int64, count + 1) for name in "abc")
             given_step(
-                *arrays, start, min(start + size, n), *known, wanted_starts, wanted, starts, *self.chunks[depth].arrays, kind,
-                SCRATCH.get(self.n_features), SCRATCH.room, self._margins(depth, 1), values,
+                *arrays, start, stop, *known, wanted_starts, wanted, starts, *self.chunks[depth].arrays, kind,
+                SCRATCH.get(self.n_features), SCRATCH.wide(margins.shape[1]), *SCRATCH.words(arrays[0], start, stop), *sorting,
+                margins, values,
             )  # fmt: skip
 
         for _ in in_threads(tile, range(0, n, size)):
@@ -234,10 +257,17 @@ class TreeRanker:
         starts, names = self.tree.starts[depth], self._names[depth]
         found = np.empty((len(nodes), wanted), dtype=np.int32)
         values = np.empty((len(nodes), wanted), dtype=np.float32)
-        place, margins = SCRATCH.get(self.n_features), self._margins(depth, nodes.size)
-        beam_step(
-            *arrays, start, nodes, scores, starts, *self.chunks[depth].arrays, kind, names, place, SCRATCH.room, margins, found,
-            values,
+        margins = self._margins(depth, nodes.size)
+        beam_margins(
+            *arrays, start, nodes, starts, *self.chunks[depth].arrays, SCRATCH.get(self.n_features),
+            SCRATCH.wide(margins.shape[1]), *SCRATCH.words(arrays[0], start, start + len(nodes)),
+            np.zeros(len(starts) + 1, dtype=np.int64), SCRATCH.buffer("order", np.int64, nodes.size), margins,
+        )  # fmt: skip
+        room = nodes.shape[1] * margins.shape[1]
+        orders, keys = SCRATCH.buffer("orders", np.int32, room), SCRATCH.buffer("keys", np.int64, 2 * room)
+        choose(
+            nodes, scores, margins, margins.view(np.int32), starts, kind, names, orders, keys[: 2 * room].reshape(2, room), found,
+            values, values.view(np.int32),
         )  # fmt: skip
         return found, values
 
@@ -285,7 +315,8 @@ class Forest:
 
         def tile(start: int, stop: int) -> tuple[Any, Any]:
             found, values = np.empty((stop - start, k), dtype=np.int32), np.empty((stop - start, k), dtype=np.float32)
-            mean_of_searches(labels[start:stop], logs[start:stop], len(parts), found, values)
+            order = np.argsort(labels[start:stop], axis=1, kind="stable")
+            mean_of_searches(labels[start:stop], logs[start:stop], order, len(parts), found, values)
             return found, values
 
         return _tiled(len(labels), k, TILE, tile)

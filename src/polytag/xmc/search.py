@@ -1,4 +1,4 @@
-"""Compiled tree search: one step of beam search for any number of documents, and scores of given labels."""
+"""Compiled tree search: the margins of one step of beam search for any number of documents, and scores of given labels."""
 
 from __future__ import annotations
 
@@ -6,34 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from polytag.kernels.compiler import njit
+from polytag.kernels.compiler import kernel, njit
 from polytag.kernels.half_precision import as_single
-from polytag.kernels.vectors import add_rows, expect_row
-from polytag.xmc.select import choose, log_score
+from polytag.kernels.vectors import add_rows, expect, expect_row, multiply_add
+from polytag.xmc.select import log_score
 
 ROOM = 1 << 18  # size of the buffer for dense rows of a node
+_AHEAD = 4  # rows whose entries are prefetched
+_LOOKUP = 4  # a binary search costs about as much as writing this number of indices
 
 
-@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
-def _find(rows: Any, first: int, last: int, feature: int) -> int:
-    """The index of a feature in the sorted rows first..last, or its insertion point."""
-    while first < last:
-        middle = (first + last) >> 1
-        if rows[middle] < feature:
-            first = middle + 1
-        else:
-            last = middle
-    return first
-
-
-@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def _add_entries(margins: Any, at: int, begin: int, stop: int, children: Any, weights: Any, value: Any) -> None:
     """Add the entries begin..stop of a feature's row, times the feature's value, to the margins of a node's children."""
     for q in range(begin, stop):
-        margins[at, children[q]] += value * as_single(weights[q])
+        margins[at, children[q]] = multiply_add(value, as_single(weights[q]), margins[at, children[q]])
 
 
-@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def _write_out(wide: Any, slot: int, begin: int, stop: int, children: Any, weights: Any) -> None:
     """Write the entries begin..stop of a row as a dense row."""
     for c in range(wide.shape[1]):
@@ -42,24 +32,50 @@ def _write_out(wide: Any, slot: int, begin: int, stop: int, children: Any, weigh
         wide[slot, children[q]] = as_single(weights[q])
 
 
-@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def _search_margins(
     indptr: Any, indices: Any, data: Any, document: int, node: int, row_starts: Any, entry_starts: Any, rows: Any, starts: Any,
-    children: Any, weights: Any, margins: Any, at: int,
+    children: Any, weights: Any, slots: Any, factors: Any, margins: Any, at: int,
 ) -> None:  # fmt: skip
-    """Add the products of one document with a node to ``margins[at]``; each feature is looked up by binary search."""
-    low, last = row_starts[node], row_starts[node + 1]
-    base, end = entry_starts[node], entry_starts[node + 1]
-    for p in range(indptr[document], indptr[document + 1]):
-        low = _find(rows, low, last, indices[p])
-        if low == last:
-            break
-        if rows[low] == indices[p]:
-            stop = base + starts[low + 1] if low + 1 < last else end
-            _add_entries(margins, at, base + starts[low], stop, children, weights, data[p])
+    """Add the products of one document with a node to ``margins[at]``; each feature is looked up by binary search.
+
+    The weights of a large model are seldom in a cache. So the features take every step of the search together, without a branch,
+    and what a feature needs next is prefetched: the processor waits for many parts of memory at a time, not for one after the
+    other.
+    """
+    first, last = indptr[document], indptr[document + 1]
+    low, end = row_starts[node], row_starts[node + 1]
+    base, top = entry_starts[node], entry_starts[node + 1]
+    if low == end:
+        return
+    for p in range(last - first):
+        slots[p] = low
+    size = end - low
+    while size > 1:  # slots: the last row whose feature is not larger, among ``size`` rows
+        half = size >> 1
+        for p in range(last - first):
+            middle = slots[p] + half
+            slots[p] = middle if rows[np.uint32(middle)] <= indices[first + p] else slots[p]
+        size -= half
+    count = 0
+    for p in range(last - first):
+        row = slots[p]
+        expect(starts, row)
+        slots[count] = row
+        factors[count] = data[first + p]
+        count += rows[np.uint32(row)] == indices[first + p]
+    for p in range(count + _AHEAD):
+        if p < count:
+            begin = base + starts[np.uint32(slots[p])]
+            expect(children, begin)
+            expect(weights, begin)
+        if p >= _AHEAD:
+            row = slots[p - _AHEAD] + 1
+            begin, stop = base + starts[row - 1], base + starts[row] if row < end else top
+            _add_entries(margins, at, begin, stop, children, weights, factors[p - _AHEAD])
 
 
-@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def _placed_margins(
     indptr: Any, indices: Any, data: Any, document: int, node: int, row_starts: Any, entry_starts: Any, starts: Any,
     children: Any, weights: Any, place: Any, wide: Any, used: int, slots: Any, factors: Any, margins: Any, at: int,
@@ -86,175 +102,154 @@ def _placed_margins(
             row = -2 - used
             place[feature] = row
             used += 1
-        slots[count], factors[count] = -2 - row, data[p]
+        slots[count] = -2 - row
+        factors[count] = data[p]
         count += row != -1
     add_rows(margins, at, wide, slots, factors, count)
     return used
 
 
-@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
-def _node_margins(
-    indptr: Any, indices: Any, data: Any, document: int, node: int, child_starts: Any, row_starts: Any, entry_starts: Any,
-    rows: Any, starts: Any, children: Any, weights: Any, bias: Any, place: Any, placed: bool, wide: Any, used: int, slots: Any,
-    factors: Any, margins: Any, at: int,
-) -> int:  # fmt: skip
-    """Set ``margins[at]`` to the margins of a node's children for one document; return the occupied slots of ``wide``."""
-    for c in range(child_starts[node + 1] - child_starts[node]):
-        margins[at, c] = bias[child_starts[node] + c]
-    if not placed:
-        _search_margins(
-            indptr, indices, data, document, node, row_starts, entry_starts, rows, starts, children, weights, margins, at
-        )  # fmt: skip
-        return used
-    used = _placed_margins(
-        indptr, indices, data, document, node, row_starts, entry_starts, starts, children, weights, place, wide, used, slots,
-        factors, margins, at,
-    )  # fmt: skip
-    return used
-
-
-@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
-def _room(n: int, indptr: Any, begin: int, scratch: Any, width: int) -> Any:
-    """Buffers: dense rows of this width, and the slots and factors of the longest of n documents from ``begin``."""
-    longest = 1
-    for d in range(begin, begin + n):
-        longest = max(longest, indptr[d + 1] - indptr[d])
-    count = len(scratch) // max(width, 1)
-    wide = scratch[: count * width].reshape((count, width))
-    return wide, np.empty(longest, dtype=np.int32), np.empty(longest, dtype=np.float32)
-
-
-@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
-def place_rows(node: int, words: int, row_starts: Any, rows: Any, place: Any) -> bool:
-    """Write the row indices of a node into ``place`` if that pays for this number of lookups; return whether it did."""
-    first, last = row_starts[node], row_starts[node + 1]
-    if words * 4 <= last - first:  # a binary search costs about four times as much as writing an index
-        return False
-    for r in range(first, last):
-        place[rows[r]] = r
-    return True
-
-
-@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
-def clear_rows(node: int, row_starts: Any, rows: Any, place: Any) -> None:
-    """Reset ``place`` to -1."""
-    for r in range(row_starts[node], row_starts[node + 1]):
-        place[rows[r]] = -1
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def beam_step(
-    indptr: Any, indices: Any, data: Any, begin: int, nodes: Any, scores: Any, child_starts: Any, row_starts: Any,
-    entry_starts: Any, rows: Any, starts: Any, children: Any, weights: Any, bias: Any, kind: int, names: Any, place: Any,
-    scratch: Any, margins: Any, found: Any, values: Any,
-) -> None:  # fmt: skip
-    """One step of beam search: from the nodes in each document's beam to the best of their children.
-
-    ``nodes`` and ``scores`` (documents, beam) belong to documents begin, begin + 1, ... and are padded with -1. ``margins``
-    (documents * beam, width) and ``scratch`` are buffers. ``found`` and ``values`` (documents, wanted) are outputs, best first,
-    ties by name; ``names`` has the id of every child.
-    """
-    n, beam = nodes.shape
-    flat = nodes.ravel()
-    order = _by_node(flat, len(child_starts) - 1)
-    wide, slots, factors = _room(n, indptr, begin, scratch, margins.shape[1])
-    at = 0
-    while at < len(order):
-        node = flat[order[at]]
-        stop = at
-        words = 0
-        while stop < len(order) and flat[order[stop]] == node:
-            d = begin + order[stop] // beam
-            words += indptr[d + 1] - indptr[d]
-            stop += 1
-        placed = place_rows(node, words, row_starts, rows, place)
-        used = 0
-        for p in range(at, stop):
-            if p + 1 < stop:
-                expect_row(margins, order[p + 1])
-            used = _node_margins(
-                indptr, indices, data, begin + order[p] // beam, node, child_starts, row_starts, entry_starts, rows, starts,
-                children, weights, bias, place, placed, wide, used, slots, factors, margins, order[p],
-            )  # fmt: skip
-        if placed:
-            clear_rows(node, row_starts, rows, place)
-        at = stop
-    choose(nodes, scores, margins, child_starts, kind, names, found, values)
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _by_node(flat: Any, count: int) -> Any:
-    """The positions of all nodes that are not -1, grouped by node."""
-    ends = np.zeros(count + 2, dtype=np.int64)
-    for node in flat:
-        if node >= 0:
-            ends[node + 2] += 1
-    for node in range(2, count + 2):
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _by_node(flat: Any, ends: Any, order: Any) -> int:
+    """Write the positions of all nodes that are not -1, grouped by node, and return their number; ``ends`` are zeros."""
+    for p in range(len(flat)):
+        if flat[p] >= 0:
+            ends[flat[p] + 2] += 1
+    for node in range(2, len(ends)):
         ends[node] += ends[node - 1]
-    order = np.empty(ends[-1], dtype=np.int64)
     for p in range(len(flat)):
         if flat[p] >= 0:
             order[ends[flat[p] + 1]] = p
             ends[flat[p] + 1] += 1
-    return order
+    return int(ends[len(ends) - 1])
 
 
-@njit(nogil=True, fastmath=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel(
+    "void(int64[::1],int32[::1],float32[::1],int64,int32[:,::1],int64[::1],int64[::1],int64[::1],int32[::1],uint32[::1],"
+    "uint16[::1],uint16[::1],float32[::1],int32[::1],float32[:,::1],int32[::1],float32[::1],int64[::1],int64[::1],float32[:,::1])"
+)
+def beam_margins(
+    indptr: Any, indices: Any, data: Any, begin: int, nodes: Any, child_starts: Any, row_starts: Any, entry_starts: Any,
+    rows: Any, starts: Any, children: Any, weights: Any, bias: Any, place: Any, wide: Any, slots: Any, factors: Any, ends: Any,
+    order: Any, margins: Any,
+) -> None:  # fmt: skip
+    """The margins of all children of the nodes in each document's beam.
+
+    ``nodes`` (documents, beam) belong to documents begin, begin + 1, ... and are padded with -1. ``margins`` (documents * beam,
+    width) is the output; the arrays from ``place`` to ``order`` are buffers, of which ``ends`` (nodes + 2) is zero.
+    """
+    beam = nodes.shape[1]
+    flat = nodes.reshape(nodes.size)
+    count = _by_node(flat, ends, order)
+    at = 0
+    while at < count:
+        node = np.int64(flat[order[at]])
+        stop = at
+        words = np.int64(0)
+        while stop < count and flat[order[stop]] == node:
+            d = begin + order[stop] // beam
+            words += indptr[d + 1] - indptr[d]
+            stop += 1
+        placed = words * _LOOKUP > row_starts[node + 1] - row_starts[node]
+        if placed:
+            for r in range(row_starts[node], row_starts[node + 1]):
+                place[rows[r]] = r
+        used = np.int64(0)
+        for p in range(at, stop):
+            if p + 1 < stop:
+                expect_row(margins, order[p + 1])
+            for c in range(child_starts[node], child_starts[node + 1]):
+                margins[order[p], c - child_starts[node]] = bias[c]
+            if placed:
+                used = _placed_margins(
+                    indptr, indices, data, begin + order[p] // beam, node, row_starts, entry_starts, starts, children, weights,
+                    place, wide, used, slots, factors, margins, order[p],
+                )  # fmt: skip
+            else:
+                _search_margins(
+                    indptr, indices, data, begin + order[p] // beam, node, row_starts, entry_starts, rows, starts, children,
+                    weights, slots, factors, margins, order[p],
+                )  # fmt: skip
+        if placed:
+            for r in range(row_starts[node], row_starts[node + 1]):
+                place[rows[r]] = -1
+        at = stop
+
+
+@kernel(
+    "void(int64[::1],int32[::1],float32[::1],int64,int64,int64[::1],int32[::1],float32[::1],int64[::1],int32[::1],int64[::1],"
+    "int64[::1],int64[::1],int32[::1],uint32[::1],uint16[::1],uint16[::1],float32[::1],int64,int32[::1],float32[:,::1],"
+    "int32[::1],float32[::1],int64[::1],int64[::1],int64[::1],int64[::1],float32[:,::1],float32[::1])"
+)
 def given_step(
     indptr: Any, indices: Any, data: Any, begin: int, end: int, above: Any, nodes: Any, scores: Any, below: Any, wanted: Any,
     child_starts: Any, row_starts: Any, entry_starts: Any, rows: Any, starts: Any, children: Any, weights: Any, bias: Any,
-    kind: int, place: Any, scratch: Any, margins: Any, values: Any,
+    kind: int, place: Any, wide: Any, slots: Any, factors: Any, ends: Any, order: Any, owner: Any, begins: Any, margins: Any,
+    values: Any,
 ) -> None:  # fmt: skip
     """Scores of given children, from the scores of their parents, for documents begin..end.
 
     ``nodes`` with their ``scores``, and the ``wanted`` children, are sparse rows with the offsets ``above`` and ``below``. Both
-    are sorted, so the children of a node are contiguous. ``margins`` (1, width) and ``scratch`` are buffers. ``values``, the
-    output, has a score for every wanted child.
+    are sorted, so the children of a node are contiguous. The arrays from ``place`` to ``margins`` (1, width) are buffers.
+    ``values``, the output, has a score for every wanted child.
     """
     first, count = above[begin], above[end] - above[begin]
-    owner, begins = np.empty(count, dtype=np.int64), np.empty(count + 1, dtype=np.int64)
     q = below[begin]
     for document in range(begin, end):
         for p in range(above[document], above[document + 1]):
-            owner[p - first], begins[p - first] = document, q
+            owner[p - first] = document
+            begins[p - first] = q
             while q < below[document + 1] and wanted[q] < child_starts[nodes[p] + 1]:
                 q += 1
     begins[count] = q
-    order = _by_node(nodes[first : first + count], len(child_starts) - 1)
-    wide, slots, factors = _room(end - begin, indptr, begin, scratch, margins.shape[1])
+    _by_node(nodes[first : first + count], ends, order)
     at = 0
     while at < count:
-        node = nodes[first + order[at]]
+        node = np.int64(nodes[first + order[at]])
         stop = at
-        words = 0
+        words = np.int64(0)
         while stop < count and nodes[first + order[stop]] == node:
             words += indptr[owner[order[stop]] + 1] - indptr[owner[order[stop]]]
             stop += 1
-        placed = place_rows(node, words, row_starts, rows, place)
-        used = 0
+        placed = words * _LOOKUP > row_starts[node + 1] - row_starts[node]
+        if placed:
+            for r in range(row_starts[node], row_starts[node + 1]):
+                place[rows[r]] = r
+        used, row = np.int64(0), np.int64(0)
         for p in order[at:stop]:
-            used = _node_margins(
-                indptr, indices, data, owner[p], node, child_starts, row_starts, entry_starts, rows, starts, children, weights,
-                bias, place, placed, wide, used, slots, factors, margins, 0,
-            )  # fmt: skip
+            for c in range(child_starts[node], child_starts[node + 1]):
+                margins[row, c - child_starts[node]] = bias[c]
+            if placed:
+                used = _placed_margins(
+                    indptr, indices, data, owner[p], node, row_starts, entry_starts, starts, children, weights, place, wide, used,
+                    slots, factors, margins, row,
+                )  # fmt: skip
+            else:
+                _search_margins(
+                    indptr, indices, data, owner[p], node, row_starts, entry_starts, rows, starts, children, weights, slots,
+                    factors, margins, row,
+                )  # fmt: skip
             for q in range(begins[p], begins[p + 1]):
                 values[q] = scores[first + p] + log_score(margins[0, wanted[q] - child_starts[node]], kind)
         if placed:
-            clear_rows(node, row_starts, rows, place)
+            for r in range(row_starts[node], row_starts[node + 1]):
+                place[rows[r]] = -1
         at = stop
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def mean_of_searches(labels: Any, logs: Any, searches: int, found: Any, values: Any) -> None:
+@kernel("void(int32[:,::1],float32[:,::1],int64[:,::1],int64,int32[:,::1],float32[:,::1])")
+def mean_of_searches(labels: Any, logs: Any, orders: Any, searches: int, found: Any, values: Any) -> None:
     """The best labels by the mean probability over several searches, whose results are concatenated (documents, all).
 
+    ``orders`` has the order of each document's labels by name.
     A label that a search did not find has probability 0 in it. ``found`` and ``values`` are outputs, best first, padded with -1.
     """
     for i in range(len(labels)):
-        order = np.argsort(labels[i], kind="mergesort")
+        order = orders[i]
         at = count = 0
         while at < len(order):
-            name, total = labels[i, order[at]], 0.0
+            name = labels[i, order[at]]
+            total = 0.0
             while at < len(order) and labels[i, order[at]] == name:
                 total += np.exp(np.float64(logs[i, order[at]]))
                 at += 1
@@ -266,7 +261,7 @@ def mean_of_searches(labels: Any, logs: Any, searches: int, found: Any, values: 
             values[i, at] = -np.inf
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def _insert(found: Any, values: Any, count: int, name: int, value: float) -> None:
     """Insert a label into the ``count`` seen so far, best first; labels arrive in the order of their names."""
     at = min(count, len(found))
@@ -282,7 +277,7 @@ def _insert(found: Any, values: Any, count: int, name: int, value: float) -> Non
     found[at] = name
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel("boolean(int64[::1],int64[::1],int64[::1],int32[::1],uint32[::1],uint16[::1],int64)")
 def entries_fit(
     child_starts: Any, row_starts: Any, entry_starts: Any, rows: Any, starts: Any, children: Any, n_features: int
 ) -> bool:

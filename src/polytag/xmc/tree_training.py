@@ -7,7 +7,7 @@ documents that belong to the node (teacher negatives) and optionally on those th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from polytag.kernels.vectors import WIDTH
 from polytag.linear.class_weights import rarity_weights
 from polytag.linear.svm import Problem
 from polytag.xmc.index import LabelTree
-from polytag.xmc.node_kernels import by_feature, solve_children, train_node
+from polytag.xmc.node_kernels import by_feature, gather, solve_children
 from polytag.xmc.rank import SCRATCH, WORTH, Chunks, TreeRanker
 
 
@@ -122,47 +122,77 @@ class TreeTraining:
         last = depth + 1 == len(self.tree.starts)
         strength = (s.c * (self.positives[self.tree.order] if last else np.ones(starts[-1]))).astype(np.float32)
         t_indptr, t_indices = truth.indptr.astype(np.int64), truth.indices.astype(np.int32, copy=False)
-        judged = self.judged[depth]
+        given = (t_indptr, t_indices, *self.judged[depth])
         options = (strength, s.c, s.tolerance, s.max_passes, s.prune, s.seed)
         if depth == 0:
-            return Chunks.of([self._packed(self._root(t_indptr, t_indices, judged, int(starts[-1]), options))])
+            return Chunks.of([self._packed(self._root(given, int(starts[-1]), options))])
         indptr, documents = self._documents(depth, reached)
 
         def node(p: int) -> tuple[Any, ...]:
             own = documents[indptr[p] : indptr[p + 1]]
-            trained = train_node(
-                *self.arrays, self.squares, own, t_indptr, t_indices, judged, starts[p], starts[p + 1], *options,
-                SCRATCH.get(int(self.problem.features.shape[1])),
-            )  # fmt: skip
-            return self._packed(trained)
+            *rows, names = self._gathered(own)
+            found, bias = self._solved(rows, names, own, given, int(starts[p]), int(starts[p + 1]), options)
+            return self._packed((*_by_feature(found, names), bias))
 
         order = np.argsort(-np.diff(indptr), kind="stable")
         trained = list(in_threads(node, order.tolist()))
         back = np.argsort(order)
         return Chunks.of([trained[at] for at in back])
 
-    def _root(self, t_indptr: Any, t_indices: Any, judged: Any, children: int, options: Any) -> tuple[Any, ...]:
+    def _root(self, given: Sequence[NDArray[Any]], children: int, options: Any) -> tuple[Any, ...]:
         """Train the root, which has all documents: threads share its blocks of children."""
         n, n_features = (int(size) for size in self.problem.features.shape)
-        documents = np.arange(n, dtype=np.int32)
+        documents, names = np.arange(n, dtype=np.int32), np.arange(n_features, dtype=np.int32)
         bias = np.empty(children, dtype=np.float32)
 
         def block(first: int) -> tuple[Any, ...]:
             stop = min(first + WIDTH, children)
-            found = solve_children(
-                *self.arrays, n_features, self.squares, documents, t_indptr, t_indices, judged, first, stop,
-                *options, bias[first:stop],
-            )  # fmt: skip
-            return found[0], found[1] + np.uint16(first), found[2]
+            (features, own, values), bias[first:stop] = self._solved(self.arrays, names, documents, given, first, stop, options)
+            return features, own + np.uint16(first), values
 
         parts = list(in_threads(block, range(0, children, WIDTH)))
         entries = [np.concatenate([part[column] for part in parts]) for column in range(3)]
-        return (*by_feature(n_features, *entries, np.arange(n_features, dtype=np.int32)), bias)
+        return (*_by_feature(entries, names), bias)
+
+    def _gathered(self, documents: NDArray[np.int32]) -> tuple[NDArray[Any], ...]:
+        """The rows of some documents, with the features that occur renumbered, and the names of these features."""
+        n_features, starts = int(self.problem.features.shape[1]), self.arrays[0]
+        size = int((starts[documents + 1] - starts[documents]).sum())
+        own, features = np.empty(len(documents) + 1, np.int64), np.empty(min(size, n_features), np.int32)
+        columns, values = np.empty(size, np.int32), np.empty(size, np.float32)
+        used = gather(*self.arrays, documents, SCRATCH.get(n_features), own, columns, values, features)
+        return own, columns, values, features[:used]
+
+    def _solved(
+        self, rows: Sequence[NDArray[Any]], names: NDArray[Any], documents: NDArray[Any], given: Sequence[NDArray[Any]],
+        first: int, last: int, options: Any,
+    ) -> tuple[tuple[NDArray[Any], ...], NDArray[np.float32]]:  # fmt: skip
+        """The separators of children first..last: entries (feature, child, weight), and the bias of the children.
+
+        ``given`` are the true pairs, the pairs that nobody judged, and 1 / weight of the documents.
+        """
+        n, most, bias = len(documents), len(names) * (last - first), np.empty(last - first, dtype=np.float32)
+        signs, alpha = np.empty((n, WIDTH), dtype=np.float32), np.empty((n, WIDTH), dtype=np.float32)
+        room = np.empty((8, WIDTH), np.float32), np.zeros((0, 0), np.float32)
+        found = np.empty(most, np.int32), np.empty(most, np.uint16), np.empty(most, np.float32)  # memory is used when written to
+        count = solve_children(
+            *rows, self.squares[documents], documents, *given, first, last, *options, bias, np.empty(n, np.int32), signs, alpha, np.empty((len(names), WIDTH), dtype=np.float32), *room, *found,
+        )  # fmt: skip
+        return tuple(part[:count].copy() for part in found), bias
 
     def _packed(self, node: tuple[Any, ...]) -> tuple[Any, ...]:
         """Convert the weights of a trained node to the stored precision."""
         rows, starts, children, weights, bias = node
         return rows, starts, children, weights.astype(np.float16 if self.settings.half else np.float32), bias
+
+
+def _by_feature(entries: Sequence[NDArray[Any]], names: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Entries (feature, child, weight) as rows: feature names, offsets, children, weights."""
+    size = len(entries[0])
+    rows, starts = np.empty(min(len(names), size), np.int32), np.empty(min(len(names), size), np.uint32)
+    children, weights = np.empty(size, np.uint16), np.empty(size, np.float32)
+    used = by_feature(*entries, names, np.zeros(len(names) + 1, dtype=np.int64), rows, starts, children, weights)
+    return rows[:used].copy(), starts[:used].copy(), children, weights
 
 
 def _judged(problem: Problem, unknown: csr_array | None, truth: csr_array) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
