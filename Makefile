@@ -69,6 +69,7 @@ $(BIN)/python:
 $(BASE): | $(BIN)/python
 	@echo "installing polytag into $(VENV)"
 	@$(PIP) install -e .
+	@$(BIN)/polytag warm
 	@rm -f $(VENV)/.polytag-base-* && touch $@
 
 # torch goes first and alone: resolved together with the rest, pip would take the large build for GPUs.

@@ -32,6 +32,7 @@ from polytag.cli.standard_streams import discard_output, note, open_closed_strea
 from polytag.cli.token import token_app
 from polytag.cli.train import train
 from polytag.cli.tune import tune
+from polytag.cli.warm import warm
 from polytag.errors import PolytagError, brief, file_error
 
 _OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory")  # torch has no class of its own for it on a CPU
@@ -74,7 +75,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (train, auto, evaluate, predict, explain, compare, diff, audit, curve, tune, info, export, report, serve):
+for verb in (train, auto, evaluate, predict, explain, compare, diff, audit, curve, tune, info, export, report, serve, warm):
     app.command()(expanded(verb))
 app.add_typer(labels_app, name="labels", help="Edit the labels of a trained model, without training.")
 app.add_typer(data_app, name="data", help="Describe, build, download and generate corpora.")

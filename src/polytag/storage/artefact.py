@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from polytag.errors import ArtefactError
+from polytag.errors import ArtefactError, PolytagError
 from polytag.storage.array_files import Arrays, file_chunks, map_arrays
 from polytag.storage.state_json import State, decode, encode
 
@@ -233,6 +233,19 @@ def _card_state(folder: Path, digest: Any) -> str:
         return "as saved" if file_digest(folder / CARD) == digest else "changed"
     except OSError:
         return "missing"
+
+
+def saved_model(run: str | Path) -> str:
+    """The name of the model in a run or its model folder, from the first bytes of its manifest; empty if it is not there.
+
+    Nothing is checked: whoever reads the artefact does that.
+    """
+    try:
+        with (artefact_folder(run) / MANIFEST).open("rb") as file:
+            found = re.search(rb'"state": \{"model": "([\w-]+)"', file.read(1 << 16))
+    except (OSError, PolytagError):
+        return ""
+    return found[1].decode() if found else ""
 
 
 def _manifest_bytes(folder: Path) -> bytes:

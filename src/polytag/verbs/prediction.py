@@ -19,6 +19,8 @@ from polytag.errors import ConfigError
 from polytag.formats.document import Document
 from polytag.formats.document_files import Reader, ReadOptions
 from polytag.formats.streams import writing
+from polytag.storage.artefact import saved_model
+from polytag.verbs.warming import share
 
 
 def predict_file(
@@ -33,6 +35,7 @@ def predict_file(
     """Label every document of a file, in order and in constant memory; returns the reader, which has the counts."""
     if _same_file(documents, out):
         raise ConfigError(f"{documents} and {out} are the same file; name another one for the output")
+    share("predict", saved_model(run))
     classifier = Classifier.load(run)
     reader = Reader(documents, classifier.reading(options), need_labels=False)
 

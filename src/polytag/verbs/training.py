@@ -17,6 +17,7 @@ from polytag.formats.document import ReadOptions
 from polytag.labels import LabelSet
 from polytag.run import Run
 from polytag.storage.artefact import artefact_folder, manifest_digest
+from polytag.verbs.warming import share
 
 _READING = ("format", "text", "labels", "separator", "on_bad")
 _RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")  # the variables that accelerate checks
@@ -96,6 +97,7 @@ def train_run(
     ``earlier`` is the classifier to continue from, if it is loaded already. ``more`` are documents besides those of the plan,
     such as corrections; they replace training documents with the same text.
     """
+    share("train", recipe.model)
     if plan.start is not None and earlier is None:
         earlier = Classifier.load(plan.start)
     train, valid = plan.read()

@@ -1,0 +1,124 @@
+"""Compilation: each verb compiles what the table says, each kernel once; ``polytag warm`` and a second process fill the cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polytag.datasets import load_sample
+from polytag.kernels.compiler import KERNELS
+from polytag.kernels.sorting import heap_sort, sort_part
+from polytag.storage.artefact import saved_model
+from polytag.verbs import warming
+
+USED = """
+import json, sys
+from polytag.cli.app import main
+sys.argv[0] = "polytag"
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+from polytag.kernels.compiler import KERNELS
+used = {name: len(kernel.signatures) for name, (kernel, _) in KERNELS.items() if kernel.signatures}
+print("\\n" + json.dumps([used, len(KERNELS)]))
+"""
+LARGER = {f"polytag.{name}" for name in warming.OTHERS}
+PARTS = {"polytag.linear.block_kernels.solve_block"}  # a kernel that is also compiled as a part of another one
+
+
+def used(*arguments: str) -> dict[str, int]:
+    """How many specialisations of each kernel a command has compiled or found in the cache."""
+    done = subprocess.run([sys.executable, "-c", USED, "-q", *arguments], capture_output=True, text=True, timeout=120, check=True)
+    found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])[0]
+    return found
+
+
+@pytest.mark.parametrize("model", ["br", "xlinear"])
+def test_a_verb_compiles_what_the_table_says_and_each_kernel_once(tmp_path: Path, model: str) -> None:
+    """Read-only arrays, other layouts or integer types would compile a kernel a second time."""
+    run, some = str(tmp_path / "run"), tmp_path / "some.jsonl"
+    load_sample()[0].subset(range(300)).write(some)
+    for verb, arguments in (
+        ("train", (str(some), "--model", model, "--out", run)),
+        ("predict", (run, str(some), "--out", str(tmp_path / "out.jsonl"))),
+    ):
+        found = used(verb, *arguments)
+        assert set(found.values()) == {1}, {name: count for name, count in found.items() if count > 1}
+        assert found.keys() - LARGER - PARTS == {f"polytag.{name}" for name in warming.NEEDED[verb, model]} - PARTS
+    assert saved_model(run) == model
+
+
+def test_the_signatures_are_those_of_the_tables() -> None:
+    """Every kernel of the rooms that the tables name is in a table, and can be typed."""
+    names = {*warming.OTHERS, *(name for needed in warming.NEEDED.values() for name in needed)}
+    for name in names:
+        kernel, signature = warming._kernel(name)
+        assert len(numba.core.sigutils.normalize_signature(signature)[0]) == kernel.py_func.__code__.co_argcount, name
+    assert {f"polytag.{name}" for name in names} >= KERNELS.keys()
+
+
+def test_a_second_process_compiles_for_an_empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given the kernels from the last to the first, and not started where all is there, or with one thread."""
+    started: list[list[str]] = []
+
+    class Process:
+        def __init__(self, command: list[str], **_: object) -> None:
+            started.append(command)
+
+        def kill(self) -> None: ...
+
+        def wait(self) -> None: ...
+
+    monkeypatch.setattr(warming.subprocess, "Popen", Process)
+    monkeypatch.setattr(warming, "_is_stored", lambda name: False)
+    monkeypatch.setenv("POLYTAG_THREADS", "1")
+    warming.share("predict", "br")
+    monkeypatch.setenv("POLYTAG_THREADS", "2")
+    warming.share("predict", "bert")
+    assert not started
+    warming.share("predict", "br")
+    assert started[0][1:] == ["-m", "polytag.verbs.warming", *reversed(warming.NEEDED["predict", "br"])]
+    monkeypatch.setattr(warming, "_is_stored", lambda name: True)
+    warming.share("predict", "br")
+    assert len(started) == 1
+
+
+def test_a_process_fills_the_cache_for_a_named_processor(tmp_path: Path) -> None:
+    """What one process compiled is found by another one for the same processor, and not for another processor."""
+    name, cpu = "kernels.row_merge.merge_rows", "x86-64" if numba.core.config.MACHINE_BITS == 64 else ""
+    ask = "from polytag.verbs.warming import _kernel, _is_stored, compile_kernel; n = 'kernels.row_merge.merge_rows'; "
+    ask += "print(_is_stored(n)); compile_kernel(n); print(sum(_kernel(n)[0].stats.cache_hits.values()))"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    answers = []
+    for given_cpu in (cpu, cpu, ""):
+        command = [sys.executable, "-c", ask]
+        done = subprocess.run(
+            command, env={**environment, "NUMBA_CPU_NAME": given_cpu}, capture_output=True, text=True, timeout=60, check=True
+        )
+        answers.append(done.stdout.split())
+    assert answers == [["False", "0"], ["True", "1"], ["True", "0"]], name
+
+
+@numba.njit
+def _sorted(values: np.ndarray, heap: bool) -> None:
+    if heap:
+        heap_sort(values, len(values))
+    else:
+        sort_part(values, np.int64(0), len(values))
+
+
+@given(st.lists(st.integers(-(2**62), 2**62) | st.integers(0, 5), max_size=300), st.booleans())
+def test_compiled_sorts_sort(values: list[int], heap: bool) -> None:
+    array = np.array(values, dtype=np.int64)
+    _sorted(array, heap)
+    assert array.tolist() == sorted(values)
