@@ -131,7 +131,7 @@ import sys, tempfile
 tempfile.tempdir = sys.argv[1]
 from polytag.kernels.sparse_rows import places_of
 from scipy.sparse import csr_array
-print(places_of(csr_array([[1.0, 0.0]]), csr_array([[1.0, 1.0]]))[1].tolist(), sys.modules["polytag"].__file__)
+print(places_of(csr_array([[1.0, 0.0, 0.0]]), csr_array([[1.0, 1.0, 0.0]]))[1].tolist(), sys.modules["polytag"].__file__)
 """
 
 

@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from polytag.datasets import load_sample
+from polytag.decision.thresholds import _apply, _marks
 from polytag.kernels.compiler import KERNELS
 from polytag.kernels.sorting import heap_sort, sort_part
+from polytag.kernels.sparse_rows import places_of
+from polytag.scores import Scores
 from polytag.storage.artefact import saved_model
 from polytag.verbs import warming
 
@@ -68,7 +72,7 @@ def test_the_signatures_are_those_of_the_tables() -> None:
 
 
 def test_a_second_process_compiles_for_an_empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is given the kernels from the last to the first, and not started where all is there, or with one thread."""
+    """It gets the kernels from the last to the first; there is none where all is there, with one thread, or on a busy machine."""
     started: list[list[str]] = []
 
     class Process:
@@ -81,6 +85,7 @@ def test_a_second_process_compiles_for_an_empty_cache(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(warming.subprocess, "Popen", Process)
     monkeypatch.setattr(warming, "_is_stored", lambda name: False)
+    monkeypatch.setattr(warming.os, "getloadavg", lambda: (0.5, 0.0, 0.0))
     monkeypatch.setenv("POLYTAG_THREADS", "1")
     warming.share("predict", "br")
     monkeypatch.setenv("POLYTAG_THREADS", "2")
@@ -88,6 +93,9 @@ def test_a_second_process_compiles_for_an_empty_cache(tmp_path: Path, monkeypatc
     assert not started
     warming.share("predict", "br")
     assert started[0][1:] == ["-m", "polytag.verbs.warming", *reversed(warming.NEEDED["predict", "br"])]
+    monkeypatch.setattr(warming.os, "getloadavg", lambda: (2.5, 0.0, 0.0))
+    warming.share("predict", "br")
+    monkeypatch.setattr(warming.os, "getloadavg", lambda: (0.5, 0.0, 0.0))
     monkeypatch.setattr(warming, "_is_stored", lambda name: True)
     warming.share("predict", "br")
     assert len(started) == 1
@@ -107,6 +115,32 @@ def test_a_process_fills_the_cache_for_a_named_processor(tmp_path: Path) -> None
         )
         answers.append(done.stdout.split())
     assert answers == [["False", "0"], ["True", "1"], ["True", "0"]], name
+
+
+@given(st.integers(0, 9999), st.sampled_from([0.3, 1.0]), st.sampled_from([0.3, 1.0]))
+def test_places_are_found_in_complete_and_other_matrices(seed: int, one: float, other: float) -> None:
+    """A complete matrix needs no kernel; the places are the same."""
+    generator = np.random.default_rng(seed)
+    entries, matrix = (csr_array((generator.random((4, 5)) < share).astype(np.float32)) for share in (one, other))
+    at, known = places_of(entries, matrix)
+    pairs = [(i, j) for i in range(4) for j in matrix.indices[matrix.indptr[i] : matrix.indptr[i + 1]]]
+    asked = [(i, j) for i in range(4) for j in entries.indices[entries.indptr[i] : entries.indptr[i + 1]]]
+    assert known.tolist() == [pair in pairs for pair in asked]
+    assert at[known].tolist() == [pairs.index(pair) for pair in asked if pair in pairs]
+
+
+@given(st.integers(0, 9999), st.integers(0, 6), st.booleans())
+def test_thresholds_of_complete_scores_are_those_of_the_kernel(seed: int, least: int, single: bool) -> None:
+    generator = np.random.default_rng(seed)
+    table = generator.integers(0, 4, (6, 5)).astype(np.float32)
+    limits = np.full(1, 2.5, np.float32) if single else generator.integers(0, 5, 5).astype(np.float32)
+    scores = Scores.full(table, [str(j) for j in range(5)], "margin")
+    expected = (table >= limits).astype(np.uint8)
+    for row, marks in zip(table, expected, strict=True):
+        marks[np.argsort(-row, kind="stable")[:least]] = 2
+    compiled, m = np.zeros(table.size, dtype=np.uint8), scores.matrix
+    _apply(m.indptr.astype(np.int64), m.indices.astype(np.int64), m.data, limits, least, compiled)
+    assert _marks(scores, limits, least).tolist() == expected.ravel().tolist() == compiled.tolist()
 
 
 @numba.njit

@@ -14,12 +14,24 @@ from polytag.kernels.array_views import unlocked
 
 def places_of(entries: csr_array, matrix: csr_array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """For every entry of one matrix, its index among another's entries and whether it exists there; the shapes are equal."""
+    if matrix.nnz == matrix.shape[0] * matrix.shape[1]:  # it has every entry, in order
+        return _numbers(entries), np.ones(len(entries.indices), dtype=np.bool_)
+    at, known = np.zeros(len(entries.indices), dtype=np.int64), np.zeros(len(entries.indices), dtype=np.bool_)
+    if entries.nnz == entries.shape[0] * entries.shape[1]:
+        places = _numbers(matrix)
+        at[places], known[places] = np.arange(len(places)), True
+        return at, known
     from polytag.kernels.row_merge import merge_rows  # numba is slow to import
 
-    at, known = np.zeros(len(entries.indices), dtype=np.int64), np.zeros(len(entries.indices), dtype=np.bool_)
     parts = (entries.indptr, entries.indices, matrix.indptr, matrix.indices)
     merge_rows(*(unlocked(part, np.int64) for part in parts), at, known)
     return at, known
+
+
+def _numbers(matrix: csr_array) -> NDArray[np.int64]:
+    """The number of every entry among all entries of a complete matrix of the same shape."""
+    row = np.repeat(np.arange(matrix.shape[0], dtype=np.int64) * matrix.shape[1], np.diff(matrix.indptr))
+    return np.asarray(row + matrix.indices)
 
 
 def without(matrix: csr_array, pairs: csr_array) -> csr_array:

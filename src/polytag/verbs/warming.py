@@ -21,21 +21,20 @@ _ROWS = ("text.words._scan", "text.tfidf._fill_table", "text.tfidf._look_up", "t
 _FITTED = (*_ROWS[:3], "text.tfidf._count_documents", _ROWS[3])
 _BLOCKS = ("linear.block_kernels.fill_blocks", "linear.block_kernels.score_blocks")
 _SEARCH = ("xmc.search.beam_margins", "xmc.select.choose")
-_NAMED = ("decision.thresholds._apply", "kernels.row_merge.merge_rows")
+_SPARSE = ("decision.thresholds._apply", "kernels.row_merge.merge_rows")  # for scores of some labels, not all
 _DECIDED = (
-    "kernels.row_merge.merge_rows", "decision.calibration._fit_labels", "decision.thresholds._apply",
-    "decision.thresholds._descending", "kernels.top_k.best_of_sparse_rows",
+    "decision.calibration._fit_labels", "decision.thresholds._descending", "kernels.top_k.best_of_sparse_rows",
 )  # fmt: skip
 NEEDED: dict[tuple[str, str], tuple[str, ...]] = {
     ("train", "br"): (
-        *_FITTED, "linear.block_kernels.solve_block", *_BLOCKS, "linear.block_kernels.best_of_rows", *_DECIDED,
+        *_FITTED, "linear.block_kernels.solve_block", *_BLOCKS, "linear.block_kernels.best_of_rows", *_SPARSE, *_DECIDED,
     ),
     ("train", "xlinear"): (
         *_FITTED, "xmc.index._sum_instances", "xmc.node_kernels.solve_children", "xmc.node_kernels.by_feature",
-        "xmc.search.entries_fit", *_SEARCH, *_DECIDED,
+        "xmc.search.entries_fit", *_SEARCH, *_SPARSE, *_DECIDED,
     ),
-    ("predict", "br"): (*_ROWS, *_BLOCKS, *_NAMED),
-    ("predict", "xlinear"): ("xmc.search.entries_fit", *_ROWS, *_SEARCH, *_NAMED),
+    ("predict", "br"): (*_ROWS, *_BLOCKS),
+    ("predict", "xlinear"): ("xmc.search.entries_fit", *_ROWS, *_SEARCH, *_SPARSE),
 }  # fmt: skip
 """The kernels of a verb with a model, in the order in which it needs them; names are without ``polytag``."""
 _DEEPER = tuple(f"xmc.balanced_kmeans.{name}" for name in ("_touched", "_add_rows", "_similarities", "_between"))
@@ -96,7 +95,7 @@ def share(verb: str, model: str) -> None:
     This process compiles from the first to the last, and finds the rest in the cache. The second process ends with this one.
     """
     names = NEEDED.get((verb, model), ())
-    if thread_count() < 2 or not names or _is_stored(names[-1]):
+    if not names or not _has_idle_cpu() or _is_stored(names[-1]):
         return
     command = [sys.executable, "-m", "polytag.verbs.warming", *reversed(names)]
     quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
@@ -105,6 +104,12 @@ def share(verb: str, model: str) -> None:
     except OSError:  # no more processes are allowed: this one compiles everything
         return
     atexit.register(_end, helper)
+
+
+def _has_idle_cpu() -> bool:
+    """Whether a second process would get a CPU of its own: on a busy machine it only takes time from the first."""
+    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return thread_count() > max(1, busy)
 
 
 def _end(helper: subprocess.Popen[bytes]) -> None:
