@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from conftest import Command, Toy
 from polytag.auto import model_search as searching
 from polytag.auto import trial
+from polytag.auto.automatic import auto_run, automatic, of_choice
 from polytag.auto.choice import Goal, Limits, choose, common_rows
 from polytag.auto.clock import Clock
 from polytag.auto.facts import Facts, look_at
@@ -28,7 +29,6 @@ from polytag.models.mixture.part import Part
 from polytag.models.model import State
 from polytag.run import Run, read_log
 from polytag.scores import Scores
-from polytag.verbs.automatic import auto_run, automatic, of_choice
 from polytag.verbs.training import DataPlan
 
 FACTS = Facts(7_000, 90, 120, 1.2, 400, 0.99, True, False)

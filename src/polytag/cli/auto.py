@@ -35,11 +35,11 @@ def auto(
     json: JsonOption = False,
 ) -> None:
     """Find the best model for a number of minutes: try from cheap to dear, mix what helps, and say why."""
+    from polytag.auto.automatic import auto_run
     from polytag.auto.choice import Limits
     from polytag.auto.model_search import Wanted
     from polytag.cli.tables import as_json
     from polytag.config.recipe import Recipe
-    from polytag.verbs.automatic import auto_run
     from polytag.verbs.training import DataPlan
 
     recipe = Recipe(optimise=optimise, seed=seed).checked()

@@ -141,7 +141,7 @@ def solve_block(
     state = np.uint64(seed) * np.uint64(2685821657736338717) + np.uint64(88172645463325252)
     negligible = np.float32(REST * tolerance)
     chained = links.shape[0] > 0
-    weighted = _weighted(rows, signs)
+    weighted = _weighted(active, signs)
     for passes in range(1, max_passes + 1):
         for j in range(WIDTH):
             high[j] = -np.inf

@@ -55,8 +55,9 @@ def gather(
 )
 def solve_children(
     indptr: Any, indices: Any, data: Any, squares: Any, documents: Any, t_indptr: Any, t_indices: Any, u_indptr: Any,
-    u_indices: Any, easier: Any, first: int, last: int, strength: Any, negative: float, tolerance: float, max_passes: int, prune: float, seed: int, bias: Any, active: Any,
-    signs: Any, alpha: Any, weights: Any, room: Any, links: Any, features: Any, children: Any, values: Any,
+    u_indices: Any, easier: Any, first: int, last: int, strength: Any, negative: float, tolerance: float, max_passes: int,
+    prune: float, seed: int, bias: Any, active: Any, signs: Any, alpha: Any, weights: Any, room: Any, links: Any, features: Any,
+    children: Any, values: Any,
 ) -> int:  # fmt: skip
     """Train the separators of children first..last, sixteen at a time; return the number of entries (feature, child, weight).
 

@@ -176,7 +176,8 @@ class TreeTraining:
         room = np.empty((8, WIDTH), np.float32), np.zeros((0, 0), np.float32)
         found = np.empty(most, np.int32), np.empty(most, np.uint16), np.empty(most, np.float32)  # memory is used when written to
         count = solve_children(
-            *rows, self.squares[documents], documents, *given, first, last, *options, bias, np.empty(n, np.int32), signs, alpha, np.empty((len(names), WIDTH), dtype=np.float32), *room, *found,
+            *rows, self.squares[documents], documents, *given, first, last, *options, bias, np.empty(n, np.int32), signs, alpha,
+            np.empty((len(names), WIDTH), dtype=np.float32), *room, *found,
         )  # fmt: skip
         return tuple(part[:count].copy() for part in found), bias
 
