@@ -1,4 +1,4 @@
-"""Going on from a finished run: known labels keep their weights by name, new ones are learned, and linear models say no."""
+"""Going on from a finished run: known labels keep their weights by name, new ones are learned."""
 
 from __future__ import annotations
 
@@ -134,11 +134,6 @@ def test_a_transformer_goes_on_without_its_folder_and_takes_a_new_dropout(tmp_pa
 # -- refusals ---------------------------------------------------------------------------------------------------------------
 
 
-def test_linear_models_are_trained_again(br: Classifier) -> None:
-    with pytest.raises(ConfigError, match=r"'br' cannot continue an earlier run; train it again on all documents"):
-        Classifier("br").continue_from(br)
-
-
 def test_another_model_or_another_shape_is_refused(br: Classifier) -> None:
     earlier = trained("cnn", toy_corpus(30))
     with pytest.raises(ConfigError, match="earlier model is 'br', and 'cnn' cannot continue from it; train 'br'"):
@@ -198,7 +193,6 @@ def test_mistakes_are_one_line(place: Path, run_folder: Path, polytag: Command) 
     def complaint(*arguments: object) -> str:
         return polytag("-q", "train", place / "new.jsonl", "--out", place / "no", *arguments).complaint
 
-    assert "train it again on all documents" in complaint("--from", run_folder)
     assert "earlier model is 'br'" in complaint("--from", run_folder, "--model", "bert")
     assert "no such folder" in complaint("--from", place / "nowhere")
     assert not (place / "no").exists()

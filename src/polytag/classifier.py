@@ -183,6 +183,31 @@ class Classifier:
         if scores.kind == "probability":
             self.decision.report["calibration_error"] = calibration_error(truth, scores)
 
+    def learn(self, texts: Sequence[str], labels: Sequence[Sequence[str]] | Any) -> Self:
+        """Learn from a few more documents, such as corrections, in well under a second; labels may be new.
+
+        Linear models can. Calibration and thresholds stay; those of new labels are the medians of the known ones.
+        """
+        self._require_trained()
+        corpus = Corpus.of(texts, labels)
+        grown = self.labels.union(corpus.labels)
+        corpus = corpus.with_labels(grown)
+        self.model.learn(corpus)
+        self._add(grown, None)
+        counts = np.asarray(self.training["label_counts"]) + np.bincount(corpus.truth.indices, minlength=len(grown))
+        self.training = {"documents": int(self.training["documents"]) + len(corpus), "label_counts": counts.astype(np.int64)}
+        return self
+
+    def _add(self, labels: LabelSet, threshold: float | None) -> None:
+        """Make room for new labels, which come last, in what decides about scores."""
+        new = len(labels) - len(self.labels)
+        if new:
+            self.decision.extend(len(self.labels), new, threshold)
+            self.calibration = self.calibration and self.calibration.extended(new)
+            counts = np.pad(np.asarray(self.training["label_counts"]), (0, new))
+            self.training = {**self.training, "label_counts": counts}
+        self.labels = labels
+
     def add_labels(self, labels: LabelSet | Mapping[str, str]) -> Self:
         """Add labels that were not in training, as ``{name: description}``; a description may be empty.
 
@@ -197,10 +222,7 @@ class Classifier:
         if not len(new):
             raise DataError("there is no label to add; give at least one name")
         threshold = self.model.extend(new)
-        self.decision.extend(len(self.labels), len(new), threshold)
-        self.labels = self.model.labels
-        counts = np.concatenate([np.asarray(self.training["label_counts"]), np.zeros(len(new), dtype=np.int64)])
-        self.training = {**self.training, "label_counts": counts}
+        self._add(self.model.labels, threshold)
         self.edits = [*self.edits, Edit("add", (), new.names).recorded()]
         return self
 

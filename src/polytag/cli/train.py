@@ -24,12 +24,16 @@ def train(
     resume: ResumeOption = False,
     start: Annotated[
         Path | None,
-        typer.Option("--from", help="continue training from this finished run, with its settings; neural models only"),
+        typer.Option("--from", help="learn on from this finished run, with its settings, words and labels"),
     ] = None,
     with_corrections: Annotated[
         str | None,
         typer.Option("--with-corrections", metavar="URL", help="also train on the corrections of a service, from its database"),
     ] = None,
+    keep_features: Annotated[
+        bool,
+        typer.Option("--keep-features", help="keep the features of all documents, no texts, to learn on from them"),
+    ] = False,
 ) -> None:
     """Train a model on labelled documents."""
     from polytag.classifier import Classifier
@@ -40,6 +44,8 @@ def train(
     options = reading.options()
     earlier = Classifier.load(start) if start else None
     recipe = overrides.recipe(inputs.recipe, inputs.model, earlier.recipe if earlier else None)
+    if keep_features:
+        recipe = recipe.with_overrides(["keep_features=true"])
     options = earlier.reading(options) if earlier else options
     plan = DataPlan.of(recipe, corpus, inputs.valid, inputs.labels, options, start)
     more = None

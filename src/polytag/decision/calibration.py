@@ -111,6 +111,11 @@ class Platt:
         """The probabilities of all labels, from margins (documents, labels)."""
         return _sigmoid(margins * self.slopes + self.offsets)  # float32
 
+    def extended(self, new: int) -> Platt:
+        """For ``new`` more labels, with the medians of the known slopes and offsets."""
+        parts = (np.append(part, np.full(new, np.median(part), dtype=np.float32)) for part in (self.slopes, self.offsets))
+        return Platt(*parts)
+
     def state(self) -> dict[str, Any]:
         """The slopes and offsets."""
         return {"slopes": self.slopes, "offsets": self.offsets}

@@ -7,13 +7,13 @@ most frequent first, are solved together, so that a document is loaded once for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array, hstack
+from scipy.sparse import coo_array, csc_array, csr_array, hstack
 
 from polytag.kernels.array_views import unlocked, unlocked_rows
 from polytag.kernels.threads import in_threads, tile_size
@@ -77,14 +77,19 @@ class Problem:
     def squares(self) -> NDArray[np.float32]:
         """Squared norm of every row, including the bias term."""
         indptr, _, data = self.arrays
-        sums = np.add.reduceat(np.append(data.astype(np.float64) ** 2, 0.0), indptr[:-1])
-        return (np.where(np.diff(indptr) > 0, sums, 0.0) + 1.0).astype(np.float32)
+        return row_squares(indptr, data)
 
     @cached_property
     def documents_of(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """The documents of every label: indptr and indices."""
         columns = self.truth.tocsc()
         return columns.indptr, columns.indices
+
+
+def row_squares(indptr: NDArray[Any], data: NDArray[Any]) -> NDArray[np.float32]:
+    """Squared norm of every row, including the bias term."""
+    sums = np.add.reduceat(np.append(data.astype(np.float64) ** 2, 0.0), indptr[:-1])
+    return np.asarray(np.where(np.diff(indptr) > 0, sums, 0.0) + 1.0, dtype=np.float32)
 
 
 def rows_of(matrix: csr_array) -> Rows:
@@ -103,6 +108,8 @@ class Separators:
 
     weights: csr_array
     bias: NDArray[np.float32]
+    active: NDArray[np.float32] = field(repr=False, compare=False, default_factory=lambda: np.zeros(0, dtype=np.float32))
+    """After training: the sum of 2C · weight over the documents inside the margin of each label, the curvature of its loss."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -199,6 +206,35 @@ class Solver:
     seed: int = 0
 
 
+@dataclass(frozen=True)
+class Around:
+    """Weights that training starts from and stays near: feature f of label l moves at the cost ``1 + activity_l spread_f``.
+
+    The bias is a feature that is 1 in all earlier ``documents``, of which ``counts`` have each label.
+    """
+
+    weights: csr_array
+    bias: NDArray[np.float32]
+    spread: NDArray[np.float32]
+    activity: NDArray[np.float32]
+    documents: int
+    counts: NDArray[np.int64]
+
+    def block(self, labels: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
+        """For a block of labels: their weights (features, labels), the factor of every feature, and that of C.
+
+        In units of ``1 / factor`` all weights cost the same, and the bias 1; labels of a block share the mean of their activity.
+        """
+        activity = float(self.activity[labels].mean())
+        bias = 1 + activity * self.documents
+        factors = np.sqrt(bias / (1 + activity * self.spread)).astype(np.float32)
+        return self._columns[:, labels].toarray(), factors, 1 / bias
+
+    @cached_property
+    def _columns(self) -> csc_array:
+        return csc_array(self.weights)
+
+
 def train_separators(
     problem: Problem,
     strengths: Sequence[float],
@@ -206,11 +242,13 @@ def train_separators(
     *,
     rows: NDArray[Any] | None = None,
     chain: NDArray[Any] | None = None,
+    around: Around | None = None,
 ) -> list[Separators]:
     """Train all labels on the documents ``rows``, for each C in ``strengths``; each C starts from the previous solution.
 
     With ``chain``, an order of the labels, the true labels that precede a label are features too. The weights then have one
-    more row per label: row ``features + a`` has the weights of label a as a feature of the others.
+    more row per label: row ``features + a`` has the weights of label a as a feature of the others. With ``around``, training
+    starts from earlier weights and stays near them.
     """
     n_documents, n_features = problem.features.shape
     n_labels = int(problem.truth.shape[1])
@@ -218,13 +256,17 @@ def train_separators(
     inside = np.zeros(n_documents, dtype=np.float64)
     inside[used] = 1.0
     counts = np.bincount(problem.truth.indices, np.repeat(inside, np.diff(problem.truth.indptr)), minlength=n_labels)
+    before = 0
+    if around is not None:
+        counts, before = counts + around.counts, around.documents
     order = np.argsort(-counts, kind="stable") if chain is None else np.asarray(chain)
-    heavier = imbalance_weights(counts, len(used), solver.balance)
+    heavier = imbalance_weights(counts, len(used) + before, solver.balance)
     data = problem if chain is None else _with_label_features(problem, order)
     _ = data.arrays, data.squares, data.documents_of, data.unjudged  # computed once, before the threads use them
 
     def solve(start: int) -> list[_Solved]:
-        return _solve_labels(data, used, order, start, heavier, strengths, solver, n_features if chain is not None else 0)
+        chained = n_features if chain is not None else 0
+        return _solve_labels(data, used, order, start, heavier, strengths, solver, chained, around)
 
     solved = list(in_threads(solve, range(0, n_labels, WIDTH)))
     return [_assemble([part[c] for part in solved], data, n_labels) for c in range(len(strengths))]
@@ -238,6 +280,7 @@ class _Solved(NamedTuple):
     values: NDArray[np.float32]
     order: NDArray[Any]
     bias: NDArray[np.float32]
+    active: NDArray[np.float32]
 
 
 def _with_label_features(problem: Problem, order: NDArray[Any]) -> Problem:
@@ -249,35 +292,57 @@ def _with_label_features(problem: Problem, order: NDArray[Any]) -> Problem:
 
 def _solve_labels(
     problem: Problem, used: NDArray[Any], order: NDArray[Any], start: int, heavier: NDArray[Any],
-    strengths: Sequence[float], solver: Solver, chained_after: int,
+    strengths: Sequence[float], solver: Solver, chained_after: int, around: Around | None,
 ) -> list[_Solved]:  # fmt: skip
     """Solve the labels ``order[start : start + WIDTH]`` for every C."""
     indptr, indices, data = problem.arrays
     labels = order[start : start + WIDTH]
     n_documents, n_features = problem.features.shape
     signs = problem.signs(labels)
-    ends, squares, links = indptr[1:], problem.squares, np.zeros((0, 0), dtype=np.float32)
+    weights, bias, factors, scale = np.zeros((n_features, WIDTH), np.float32), np.zeros(WIDTH, np.float32), None, 1.0
+    squares = problem.squares
+    if around is not None:
+        known, factors, scale = around.block(labels)
+        if chained_after:  # links inside of a block move like the bias
+            factors[chained_after + start :] = 1
+        weights[:, : len(labels)], bias[: len(labels)] = known / factors[:, None], around.bias[labels]
+        data = data * factors[indices]
+        squares = row_squares(indptr, data)
+    ends, links = indptr[1:], np.zeros((0, 0), dtype=np.float32)
     if chained_after:
-        later = indices >= chained_after + start
-        hidden = np.add.reduceat(np.append(later, False).astype(np.int64), indptr[:-1]) * (np.diff(indptr) > 0)
-        ends, squares, links = ends - hidden, (squares - hidden).astype(np.float32), np.zeros((WIDTH, WIDTH), dtype=np.float32)
-    weights, alpha = np.zeros((n_features, WIDTH), dtype=np.float32), np.zeros((n_documents, WIDTH), dtype=np.float32)
-    bias = np.zeros(WIDTH, dtype=np.float32)
-    positive = np.ones(WIDTH, dtype=np.float32)
+        ends, squares, links = _chained(chained_after + start, indptr, indices, data, squares, weights)
+    alpha, positive = np.zeros((n_documents, WIDTH), dtype=np.float32), np.ones(WIDTH, dtype=np.float32)
     positive[: len(labels)] = heavier[labels]
     solved = []
     for c in strengths:
-        inverse = np.stack([np.full(WIDTH, 0.5 / c), 0.5 / (c * positive)]).astype(np.float32)
+        costs = np.stack([np.full(WIDTH, c), c * positive]).astype(np.float32)
         solve_block(
-            indptr, indices, data, np.ascontiguousarray(ends), squares, used.copy(), signs, inverse, weights, bias, alpha, links,
-            np.empty((5, WIDTH), dtype=np.float32), solver.tolerance, solver.max_passes, solver.seed,
+            indptr, indices, data, np.ascontiguousarray(ends), squares, used.copy(), signs,
+            (0.5 / (scale * costs)).astype(np.float32), weights, bias, alpha, links, np.empty((5, WIDTH), dtype=np.float32),
+            solver.tolerance, solver.max_passes, solver.seed,
         )  # fmt: skip
+        found = weights if factors is None else weights * factors[:, None]
         if chained_after:
-            weights[chained_after + start : chained_after + start + len(labels)] = links[: len(labels)]
-        kept, column = np.nonzero(np.abs(weights[:, : len(labels)]) > solver.prune)
+            found[chained_after + start : chained_after + start + len(labels)] = links[: len(labels)]
+        kept, column = np.nonzero(np.abs(found[:, : len(labels)]) > solver.prune)
         own = labels.astype(np.int32)[column]
-        solved.append(_Solved(kept.astype(np.int32), own, weights[kept, column], labels, bias[: len(labels)].copy()))
+        active = 2 * (np.where(signs[used] > 0, costs[1], costs[0]) * (alpha[used] > 0)).sum(axis=0)
+        values = found[kept, column], labels, bias[: len(labels)].copy(), active[: len(labels)].astype(np.float32)
+        solved.append(_Solved(kept.astype(np.int32), own, *values))
     return solved
+
+
+def _chained(
+    first: int, indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], squares: NDArray[Any], weights: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """The ends and norms of the rows without the label features from ``first`` on, and the links inside of the block."""
+    later = indices >= first
+    filled = np.diff(indptr) > 0
+    hidden = np.add.reduceat(np.append(later, False).astype(np.int64), indptr[:-1]) * filled
+    lost = np.add.reduceat(np.append(later * data**2, 0), indptr[:-1]) * filled
+    links = np.zeros((WIDTH, WIDTH), dtype=np.float32)
+    links[: len(weights) - first] = weights[first : first + WIDTH]
+    return indptr[1:] - hidden, (squares - lost).astype(np.float32), np.triu(links, 1)
 
 
 def _assemble(parts: Sequence[_Solved], problem: Problem, n_labels: int) -> Separators:
@@ -287,7 +352,7 @@ def _assemble(parts: Sequence[_Solved], problem: Problem, n_labels: int) -> Sepa
     values = np.concatenate([part.values for part in parts])
     weights = csr_array(coo_array((values, (features, labels)), shape=(problem.features.shape[1], n_labels)))
     weights.sort_indices()
-    bias = np.zeros(n_labels, dtype=np.float32)
+    bias, active = np.zeros(n_labels, dtype=np.float32), np.zeros(n_labels, dtype=np.float32)
     for part in parts:
-        bias[part.order] = part.bias
-    return Separators(weights, bias)
+        bias[part.order], active[part.order] = part.bias, part.active
+    return Separators(weights, bias, active)

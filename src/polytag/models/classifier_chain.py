@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from polytag.config.groups.decoder_settings import OrderSettings
 from polytag.kernels.array_views import unlocked
 from polytag.labels import indicator
 from polytag.linear.block_kernels import run_chain
+from polytag.linear.prior import Growth, Prior, learn_on, widened
 from polytag.linear.svm import Problem, Separators, separators_schema, train_separators
 from polytag.models.base.attribution import Attribution, linear_parts
 from polytag.models.base.tfidf_model import TfidfModel
@@ -33,6 +34,12 @@ class Chain:
     order: NDArray[np.int64]
     links: NDArray[np.float32]
 
+    @property
+    def joined(self) -> Separators:
+        """The weights of the words, then those of the labels as features, in their order."""
+        links = csr_array(self.links[self.order])
+        return Separators(csr_array(vstack([self.separators.weights, links], format="csr")), self.separators.bias)
+
     def state(self) -> dict[str, Any]:
         """The arrays for an artefact."""
         return {"separators": self.separators.state(), "order": self.order, "links": self.links}
@@ -45,14 +52,30 @@ class ClassifierChain(TfidfModel):
     ordering: OrderSettings = group(OrderSettings, choices={"order": ORDERS})
 
     def _train(self, problem: Problem, strengths: Sequence[float], rows: NDArray[Any] | None) -> list[Chain]:
-        order = self._order(problem.truth if rows is None else problem.truth[rows])
+        if self.known is not None and self.prior is not None:
+            order = self.known.order
+            found = [learn_on(self.known.joined, self.prior, problem, self.make_solver(), rows=rows, chain=order)]
+        else:
+            order = self._order(problem.truth if rows is None else problem.truth[rows])
+            found = train_separators(problem, strengths, self.make_solver(), rows=rows, chain=order)
         n_features = int(problem.features.shape[1])
         chains = []
-        for whole in train_separators(problem, strengths, self.make_solver(), rows=rows, chain=order):
+        for whole in found:
             links = np.zeros((len(order), len(order)), dtype=np.float32)
             links[order] = whole.weights[n_features:].toarray()
-            chains.append(Chain(Separators(csr_array(whole.weights[:n_features]), whole.bias), order, links))
+            chains.append(Chain(Separators(csr_array(whole.weights[:n_features]), whole.bias, whole.active), order, links))
         return chains
+
+    def _widened(self, earlier: ClassifierChain, growth: Growth, truth: csr_array) -> tuple[Chain, Prior]:
+        """New labels come at the end of the chain, and have no links yet."""
+        assert earlier.prior is not None
+        chain, n_labels, n_known = earlier.trained, int(truth.shape[1]), len(earlier.labels)
+        order = np.concatenate([chain.order, np.arange(n_known, n_labels)])
+        links = np.pad(chain.links, (0, n_labels - n_known))
+        return Chain(widened(chain.separators, growth, n_labels), order, links), earlier.prior.widened(growth, n_labels)
+
+    def _as_solved(self, problem: Problem, trained: Chain) -> tuple[Problem, Separators]:
+        return problem, trained.separators
 
     def _order(self, truth: csr_array) -> NDArray[np.int64]:
         n_labels = int(truth.shape[1])

@@ -14,8 +14,10 @@ from polytag.config.groups.encoder_settings import WORD_ENCODERS, EncoderSetting
 from polytag.config.groups.text_settings import TextSettings
 from polytag.config.groups.training_settings import ComputeSettings
 from polytag.errors import ConfigError
+from polytag.linear.prior import Growth
 from polytag.linear.svm import Problem
 from polytag.models.base.attribution import Attribution, linear_parts
+from polytag.models.base.kept_rows import KeptRows, require_same
 from polytag.models.base.linear_model import Folds, LinearModel
 from polytag.models.model import State, group, param
 from polytag.nn.encoding.document_vectors import document_vectors, vector_shares
@@ -28,6 +30,7 @@ from polytag.nn.training.checkpoint import to_arrays
 from polytag.nn.training.devices import pick_device
 from polytag.storage.schema import Anything, Optional, Schema, Table
 from polytag.text.preprocess import prepare
+from polytag.text.term_rows import TermRows
 from polytag.text.tfidf import TFIDF, Tfidf
 from polytag.text.tokens import TOKENS, SubwordTokens, WordTokens, tokens_from_state
 from polytag.text.word_shares import word_shares
@@ -69,6 +72,31 @@ class Embed(LinearModel):
     def _rows(self, texts: Sequence[str]) -> csr_array:
         texts = prepare(texts, self.texts.preprocess, self.texts.max_words)
         return self._joined(self._vectors(texts, None), texts)
+
+    def _grow_features(self, earlier: Embed, texts: Sequence[str]) -> Growth:
+        require_same(self, earlier, ("inputs",))
+        require_same(self.texts, earlier.texts, ("preprocess", "max_words"))
+        require_same(self.encoding, earlier.encoding, ("encoder", "pooling", "max_length"))
+        self.tokens, self.description, self.network = earlier.tokens, earlier.description, earlier.network
+        assert self.network is not None
+        places, scale, old = np.arange(self.network.hidden), np.ones(self.network.hidden, np.float32), earlier.tfidf
+        if self.inputs == "both":
+            self.tfidf = old.grown(prepare(texts, self.texts.preprocess, self.texts.max_words))
+            places = np.concatenate([places, self.network.hidden + self.tfidf.places(old)])
+            scale = np.concatenate([scale, self.tfidf.growth(old)])
+        return Growth(places, scale, self.network.hidden + (len(self.tfidf.keys) if self.inputs == "both" else 0))
+
+    def _keep(self, corpus: Corpus) -> KeptRows:
+        texts = prepare(corpus.texts, self.texts.preprocess, self.texts.max_words)
+        terms = TermRows.of(texts, self.tfidf) if self.inputs == "both" else None
+        return KeptRows(corpus.truth, terms, self._vectors(texts, None))
+
+    def _kept_features(self, kept: KeptRows, texts: Sequence[str]) -> csr_array:
+        assert kept.vectors is not None
+        if kept.terms is None:
+            return csr_array(kept.vectors)
+        self.tfidf = kept.terms.vocabulary(self.tfidf, prepare(texts, self.texts.preprocess, self.texts.max_words))
+        return csr_array(hstack([csr_array(kept.vectors), kept.terms.weighted(self.tfidf)], format="csr"))
 
     def _vectors(self, texts: Sequence[str], run: Run | None) -> NDArray[np.float32]:
         """The encoder's vectors (documents, hidden)."""
@@ -125,13 +153,15 @@ class Embed(LinearModel):
             "network": to_arrays(self.network.state_dict()),
             "tfidf": self.tfidf.state() if self.inputs == "both" else None,
             "weights": self.trained.state(),
+            **self._prior_state(),
         }
 
     def schema(self) -> Table:
         """Tokeniser, encoder and weights; the kernels use one row of weights per number of the joined features."""
         tfidf: Schema = TFIDF if self.inputs == "both" else Optional(Anything(type(None)))
         fields: dict[str, Schema] = {"tokens": TOKENS, "encoder": ENCODER, "network": WEIGHTS, "tfidf": tfidf}
-        return Table({**fields, "weights": self._trained_schema("features")})
+        learning = self._learning_schema("features")
+        return Table({**fields, "weights": self._trained_schema("features"), **learning}, optional=frozenset(learning))
 
     def restore(self, state: State) -> None:
         """Build the encoder again and restore the weights."""
@@ -144,5 +174,6 @@ class Embed(LinearModel):
             self.tfidf.restore(state["tfidf"])
             words = len(self.tfidf.keys)
         self.trained = self._trained_from(state["weights"])
+        self._restore_prior(state)
         if self.trained.shape[0] != self.network.hidden + words:  # compiled code does not check this
             raise ValueError("its weights and its features have different sizes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,14 +14,16 @@ from scipy.sparse import csr_array
 from polytag.config.groups.solver_settings import SolverSettings
 from polytag.config.groups.text_settings import TfidfSettings
 from polytag.kernels.array_views import unlocked
+from polytag.kernels.sparse_rows import stack_rows
 from polytag.labels import indicator
 from polytag.linear.block_kernels import labels_of_sets
+from polytag.linear.prior import Growth, Prior, learn_on, widened
 from polytag.linear.svm import Problem, Separators, separators_schema, train_separators
 from polytag.models.base.attribution import Attribution, linear_parts
 from polytag.models.base.tfidf_model import TfidfModel
 from polytag.models.model import State, group
 from polytag.scores import Scores
-from polytag.storage.schema import Sparse, Table
+from polytag.storage.schema import Schema, Sparse, Table
 from polytag.text.word_shares import WordShares
 
 _SETS = 50  # best label sets per document from which the label scores are computed
@@ -54,19 +57,28 @@ class LabelPowerset(TfidfModel):
 
     def _train(self, problem: Problem, strengths: Sequence[float], rows: NDArray[Any] | None) -> list[Powerset]:
         used = np.arange(problem.truth.shape[0]) if rows is None else rows
-        sets, member = distinct_sets(problem.truth[used])
-        counts = np.zeros(problem.truth.shape[0] + 1, dtype=np.int64)
-        counts[used + 1] = 1  # other documents have no class
-        classes = np.empty(problem.truth.shape[0], dtype=np.int32)
-        classes[used] = member
-        truth = csr_array(
-            (np.ones(len(used), dtype=np.float32), classes[counts[1:] > 0], np.cumsum(counts)),
-            shape=(len(classes), sets.shape[0]),
-        )
-        as_classes = Problem(problem.features, truth, problem.weights)
-        return [
-            Powerset(separators, sets) for separators in train_separators(as_classes, strengths, self.make_solver(), rows=used)
-        ]
+        if self.known is not None and self.prior is not None:
+            sets = self.known.sets
+            found = [learn_on(self.known.separators, self.prior, _as_classes(problem, sets, used), self.make_solver(), rows=used)]
+        else:
+            sets, _ = distinct_sets(problem.truth[used])
+            found = train_separators(_as_classes(problem, sets, used), strengths, self.make_solver(), rows=used)
+        return [Powerset(separators, sets) for separators in found]
+
+    def _widened(self, earlier: LabelPowerset, growth: Growth, truth: csr_array) -> tuple[Powerset, Prior]:
+        """The known label sets, then those that only the new documents have."""
+        assert earlier.prior is not None
+        old = earlier.trained.sets
+        old = csr_array((old.data, old.indices, old.indptr), shape=(old.shape[0], truth.shape[1]))
+        sets, _ = distinct_sets(stack_rows([old, truth]))
+        count = int(sets.shape[0])
+        return Powerset(widened(earlier.trained.separators, growth, count), sets), earlier.prior.widened(growth, count)
+
+    def _as_solved(self, problem: Problem, trained: Powerset) -> tuple[Problem, Separators]:
+        return _as_classes(problem, trained.sets, np.arange(problem.truth.shape[0])), trained.separators
+
+    def _learning_schema(self, features: str, labels: str = "sets") -> dict[str, Schema]:
+        return super()._learning_schema(features, labels)
 
     def _score(self, trained: Powerset, features: csr_array, names: Sequence[str], k: int | None) -> Scores:
         count = min(_SETS, int(trained.sets.shape[0]))
@@ -114,10 +126,24 @@ def distinct_sets(truth: csr_array) -> tuple[csr_array, NDArray[np.int64]]:
     """The distinct label sets of a corpus in order of first occurrence, and the set of each document."""
     numbers: dict[bytes, int] = {}
     member = np.empty(truth.shape[0], dtype=np.int64)
-    rows: list[NDArray[Any]] = []
-    for i in range(truth.shape[0]):
-        row = truth.indices[truth.indptr[i] : truth.indptr[i + 1]]
-        member[i] = numbers.setdefault(row.tobytes(), len(numbers))
-        if member[i] == len(rows):
-            rows.append(row)
-    return indicator(rows, int(truth.shape[1])), member
+    for i, key in enumerate(_keys(truth)):
+        member[i] = numbers.setdefault(key, len(numbers))
+    return indicator([np.frombuffer(key, dtype=np.int32) for key in numbers], int(truth.shape[1])), member
+
+
+def _keys(truth: csr_array) -> list[bytes]:
+    """The label set of every document, as bytes."""
+    indices, indptr = truth.indices.astype(np.int32, copy=False), truth.indptr.tolist()
+    return [indices[start:stop].tobytes() for start, stop in pairwise(indptr)]
+
+
+def _as_classes(problem: Problem, sets: csr_array, used: NDArray[Any]) -> Problem:
+    """The same documents, each with its label set as its one class; documents that are not used have none."""
+    numbers = {key: number for number, key in enumerate(_keys(sets))}
+    truth, keys = problem.truth, _keys(problem.truth)
+    classes = [numbers[keys[row]] for row in np.sort(used).tolist()]
+    counts = np.zeros(truth.shape[0] + 1, dtype=np.int64)
+    counts[np.asarray(used) + 1] = 1
+    ones = np.ones(len(classes), dtype=np.float32)
+    indicated = csr_array((ones, np.array(classes, dtype=np.int32), np.cumsum(counts)), shape=(truth.shape[0], sets.shape[0]))
+    return Problem(problem.features, indicated, problem.weights)

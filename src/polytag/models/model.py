@@ -150,6 +150,10 @@ class Model(ABC):
             "train it again"
         )
 
+    def learn(self, corpus: Corpus) -> None:
+        """Learn from a few more documents, in place; their label set starts with the known labels."""
+        raise ConfigError(f"the model {model_name(self)!r} cannot learn from a few documents; use train --from")
+
     def extend(self, labels: LabelSet) -> float | None:
         """Add labels without training; return the threshold of their scores, if one is known."""
         raise ConfigError(

@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.config.groups.encoder_settings import EncoderSettings
+from polytag.config.groups.learning_settings import LearningSettings
 from polytag.config.groups.search_settings import TREE_BEAM, SearchSettings
 from polytag.config.groups.solver_settings import HoldOutSettings, SolverSettings
 from polytag.config.groups.text_settings import TextSettings, TfidfSettings
 from polytag.config.groups.tree_settings import RankSettings, TreeSettings
 from polytag.config.registry import imported
 from polytag.decision.candidate_curve import CURVE, STRAIGHT, curved, curved_rows, fit_curve, log_odds
+from polytag.errors import ConfigError
 from polytag.linear.svm import Problem
 from polytag.models.base.attribution import Attribution
+from polytag.models.base.kept_rows import KEPT, KeptRows, require_known_first, require_same
 from polytag.models.model import Encoded, HeldOut, Model, State, group, param
 from polytag.scores import Scores
 from polytag.storage.schema import Array, Schema, Sizes, Table
 from polytag.text.preprocess import prepare
+from polytag.text.term_rows import TermRows
 from polytag.text.tfidf import TFIDF, Tfidf, tfidf_rows
 from polytag.text.word_shares import word_shares
 from polytag.xmc.estimate import announce, estimate, limit_of, tree_levels
@@ -46,6 +50,7 @@ class XLinear(Model):
     """Linear separators at the nodes of a balanced label tree, which is searched with a beam."""
 
     judged: ClassVar[tuple[str, ...]] = ("weights", "unknown")
+    continuable: ClassVar[bool] = True
 
     tree: TreeSettings = group(TreeSettings, without=("clusters",))
     search: SearchSettings = group(SearchSettings, without=("length_penalty",), limits={"beam": (1, 10_000)}, beam=TREE_BEAM)
@@ -57,27 +62,32 @@ class XLinear(Model):
     )  # fmt: skip
     solver: SolverSettings = group(SolverSettings, one=("c",), c=[0.5], balance=0.1, prune=0.1)
     held_out: HoldOutSettings = group(HoldOutSettings, without=("folds",))
+    learning: LearningSettings = group(LearningSettings)
     texts: TextSettings = group(TextSettings)
     features: TfidfSettings = group(TfidfSettings, one=("ngrams",), ngrams=[1], max_features=500_000)
     tfidf: Tfidf = field(init=False, repr=False, default_factory=Tfidf)
     forest: Forest | None = field(init=False, repr=False, default=None)
     vectors: TextVectors | None = field(init=False, repr=False, default=None)
     centre: NDArray[np.float32] | None = field(init=False, repr=False, default=None)
+    kept: KeptRows | None = field(init=False, repr=False, default=None)
+    start: XLinear | None = field(init=False, repr=False, default=None)
     curve: list[float] = field(init=False, repr=False, default_factory=lambda: list(STRAIGHT))
 
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
         """Train without the held-out documents, score those for the decision, and (``refit``) train again on all documents."""
-        corpus = train if valid is None else train.concat(valid)
-        self.labels = corpus.labels
-        seen, hidden = self._parts(len(train), len(corpus))
-        problem = self._problem(corpus, seen, run)
+        corpus, n_train = train if valid is None else train.concat(valid), len(train)
+        self.labels, earlier = corpus.labels, self._earlier_rows(corpus)
+        if earlier is not None:
+            n_train += len(earlier)
+        seen, hidden = self._parts(n_train, len(corpus) + (0 if earlier is None else len(earlier)))
+        problem = self._problem(corpus, seen, run) if earlier is None else self._problem_on(corpus, earlier, seen, run)
         self._estimate(problem, 2 if self.held_out.refit and len(hidden) else 1, run)
         held, self.curve = None, list(STRAIGHT)
         if len(hidden):
             part = problem.rows(seen)
             self.forest = self.train_forest(part, run, "held/" if self.held_out.refit else "")
             scores = self._held(csr_array(problem.features[hidden]), problem.truth[hidden], corpus.labels.names)
-            held = HeldOut(problem.truth[hidden], scores, hidden)
+            held = HeldOut(problem.truth[hidden], scores, hidden if earlier is None else None)
         if self.held_out.refit or not len(hidden):
             self.forest = self.train_forest(problem, run)
         return held
@@ -98,7 +108,8 @@ class XLinear(Model):
         learned = texts if self.held_out.refit or len(seen) == len(texts) else [texts[i] for i in seen]
         self.tfidf = Tfidf.of(self.features, self.features.ngrams[0])
         rows = tfidf_rows(self.tfidf, texts, learned, run)
-        self.vectors = self.centre = None
+        self.vectors = self.centre = self.kept = None
+        found = None
         if encoder is not None:
             made: TextVectors = encoder.pretrained(self.document_encoder, self.encoding.max_length)
             self.vectors = made
@@ -106,7 +117,46 @@ class XLinear(Model):
             found = np.asarray(state["vectors"])
             self.centre = found[seen].mean(axis=0)
             rows = joined_rows(rows, found, self.centre, self.ranking.join_weight)
+        if self.learning.keep_features:
+            self.kept = KeptRows(corpus.truth, TermRows.of(texts, self.tfidf), found)
         return Problem.of(rows, corpus)
+
+    # -- learning on -----------------------------------------------------------------------------------------------
+
+    def start_from(self, other: Self) -> None:
+        """Let ``fit`` train on the kept rows of a trained model too; its words and labels stay."""
+        other.require_fitted()
+        if other.kept is None:
+            raise ConfigError(
+                "this 'xlinear' kept no features of its documents; train it with --keep-features, then it can learn on"
+            )
+        require_same(self, other, ("document_encoder",))
+        require_same(self.texts, other.texts, ("preprocess", "max_words"))
+        require_same(self.features, other.features, ("ngrams", "lowercase", "sublinear"))
+        self.start = other
+
+    def _earlier_rows(self, corpus: Corpus) -> KeptRows | None:
+        """The rows of the earlier model, if there is one."""
+        if self.start is None:
+            return None
+        require_known_first(corpus.labels, self.start.labels)
+        return self.start.kept
+
+    def _problem_on(self, corpus: Corpus, earlier: KeptRows, seen: NDArray[np.int64], run: Run) -> Problem:
+        """The rows of earlier and new documents, with a vocabulary and a centre that are chosen again."""
+        assert self.start is not None and earlier.terms is not None
+        texts = prepare(corpus.texts, self.texts.preprocess, self.texts.max_words)
+        self.vectors = self.start.vectors
+        found = None if self.vectors is None else self.vectors.of(texts, "auto", "auto", run)
+        kept = earlier.joined(KeptRows(corpus.truth, TermRows.of(texts, self.start.tfidf), found))
+        assert kept.terms is not None
+        self.tfidf = kept.terms.vocabulary(self.start.tfidf, texts)
+        rows = kept.terms.weighted(self.tfidf)
+        if kept.vectors is not None:
+            self.centre = kept.vectors[seen].mean(axis=0)
+            rows = joined_rows(rows, kept.vectors, self.centre, self.ranking.join_weight)
+        self.kept = kept if self.learning.keep_features else None
+        return Problem(rows, kept.truth)
 
     def rows(self, texts: Sequence[str]) -> csr_array:
         """The features of texts: tf-idf, joined with the document vector if there is an encoder."""
@@ -229,15 +279,17 @@ class XLinear(Model):
         self.require_fitted()
         assert self.forest is not None
         joined = {} if self.vectors is None else {"vectors": self.vectors.state(), "centre": self.centre}
-        return {"tfidf": self.tfidf.state(), "forest": self.forest.state(), "curve": self.curve, **joined}
+        kept = {} if self.kept is None else {"kept": self.kept.state()}
+        return {"tfidf": self.tfidf.state(), "forest": self.forest.state(), "curve": self.curve, **joined, **kept}
 
     def schema(self) -> Table:
         """Vocabulary, trees and curve; with an encoder, its parts and the mean vector."""
-        fields: dict[str, Schema] = {"tfidf": TFIDF, "forest": forest_schema(half=self.ranking.half), "curve": CURVE}
-        if not self.document_encoder:
-            return Table(fields, rules=(_features_fit,))
-        encoder = imported("polytag.nn.encoding.frozen_encoder:DOCUMENT_VECTORS", "a model with 'document_encoder'")
-        return Table({**fields, "vectors": encoder, "centre": Array(("float32",), ("dense",))}, rules=(_features_fit,))
+        forest = forest_schema(half=self.ranking.half)
+        fields: dict[str, Schema] = {"tfidf": TFIDF, "forest": forest, "curve": CURVE, "kept": KEPT}
+        if self.document_encoder:
+            encoder = imported("polytag.nn.encoding.frozen_encoder:DOCUMENT_VECTORS", "a model with 'document_encoder'")
+            fields |= {"vectors": encoder, "centre": Array(("float32",), ("dense",))}
+        return Table(fields, optional=frozenset({"kept"}), rules=(_features_fit,))
 
     def restore(self, state: State) -> None:
         """Restore the vocabulary, the trees and the weights, which stay memory-mapped."""
@@ -245,6 +297,7 @@ class XLinear(Model):
         self.tfidf.restore(state["tfidf"])
         self.forest = Forest.from_state(state["forest"])
         self.curve = [float(value) for value in state["curve"]]
+        self.kept = KeptRows.from_state(state["kept"]) if "kept" in state else None
         self.vectors = self.centre = None
         if self.document_encoder:
             encoder = imported(_VECTORS, "a model with 'document_encoder'")

@@ -39,8 +39,11 @@ TFIDF = Table(
         "idf": Array(("float32",), ("words",)),
         "terms": Array(("uint8",), ("term_bytes",)),
         "given": Switch(),
+        "documents": Number(0, 2**53),
+        "rare": Array(("uint32",), ("rare",), order="strict"),
     },
-    optional=frozenset({"given"}),
+    optional=frozenset({"given", "documents", "rare"}),
+    own=frozenset({"rare"}),
 )
 """What a vocabulary looks like when it is saved. The hash table needs distinct keys, and the kernels one idf per key."""
 
@@ -143,6 +146,8 @@ class Tfidf:
     idf: NDArray[np.float32] = field(init=False, repr=False)
     terms: list[str] = field(init=False, repr=False)
     given: bool = field(init=False, repr=False, default=False)
+    documents: int = field(init=False, repr=False, default=0)
+    rare: NDArray[np.uint32] = field(init=False, repr=False, default_factory=lambda: np.empty(0, dtype=np.uint32))
     _table: _Lookup | None = field(init=False, repr=False, default=None)
 
     @classmethod
@@ -153,24 +158,73 @@ class Tfidf:
     def fit(self, texts: Sequence[str]) -> Tfidf:
         """Learn the vocabulary and the document frequencies."""
         self.given = are_rows(texts)
-        keys, df = self._document_frequencies(texts)
-        keep = df >= min(self.min_df, max(1, len(texts) // 2))  # a tiny corpus keeps its words
-        keys, df = keys[keep], df[keep]
-        if self.max_features and len(keys) > self.max_features:
-            best = np.sort(np.argsort(-df, kind="stable")[: self.max_features])
-            keys, df = keys[best], df[best]
-        if not len(keys):
+        if self.given:
+            log.info("the texts are feature vectors: their weights are used without tf-idf, and each row is normalised")
+        self.choose(*self.document_frequencies(texts), len(texts))
+        self.terms = self._find_terms(texts)
+        return self
+
+    def choose(self, keys: NDArray[np.uint64], df: NDArray[np.int64], documents: int) -> None:
+        """Take the frequent ones of these words as the vocabulary; the others are known as rare."""
+        keep = df >= min(self.min_df, max(1, documents // 2))  # a tiny corpus keeps its words
+        if self.max_features and np.count_nonzero(keep) > self.max_features:
+            frequent = np.flatnonzero(keep)
+            keep[frequent[np.argsort(-df[frequent], kind="stable")[self.max_features :]]] = False
+        if not keep.any():
             raise DataError(
                 "no word occurs often enough in the training texts; lower min_df, or check whether the texts are empty"
             )
-        self.keys = keys
-        self.idf = (np.log((1 + len(texts)) / (1 + df)) + 1).astype(np.float32)
+        self._set(keys[keep], df[keep], documents)
+        self.rare = short_keys(keys[~keep])
+
+    def _set(self, keys: NDArray[np.uint64], df: NDArray[np.int64], documents: int) -> None:
+        """Set the words and their weights, from their document frequencies."""
+        self.keys, self.documents, self._table = keys, documents, None
+        self.idf = (np.log((1 + documents) / (1 + df)) + 1).astype(np.float32)
         if self.given:
-            log.info("the texts are feature vectors: their weights are used without tf-idf, and each row is normalised")
             self.idf = np.ones_like(self.idf)
-        self._table = None
+
+    def grown(self, texts: Sequence[str]) -> Tfidf:
+        """A vocabulary with the words of these texts too; document frequencies add up.
+
+        Known words stay. New ones must occur as often as in ``fit``; one occurrence in an earlier text counts.
+        """
+        new = self.empty()
+        keys, df = new.document_frequencies(texts)
+        known, before = np.isin(keys, self.keys), np.isin(short_keys(keys, ordered=False), self.rare)
+        df = df + (before & ~known)
+        keep = known | (df >= min(self.min_df, max(1, len(texts) // 2)))
+        fresh, room = np.flatnonzero(keep & ~known), self.max_features - len(self.keys) if self.max_features else len(keys)
+        keep[fresh[np.argsort(-df[fresh], kind="stable")[max(0, room) :]]] = False
+        new._set(*_merged((self.keys, self._frequencies()), (keys[keep], df[keep])), self.documents + len(texts))
+        new.rare = np.union1d(self.rare, short_keys(keys[~keep]))
+        new.find_terms(texts, self)
+        return new
+
+    def empty(self) -> Tfidf:
+        """The same settings, and no words yet."""
+        new = Tfidf(self.ngrams, self.min_df, self.max_features, self.lowercase, self.sublinear)
+        new.given = self.given
+        return new
+
+    def find_terms(self, texts: Sequence[str], earlier: Tfidf) -> None:
+        """The terms of all columns: those of an earlier vocabulary, which is part of this one, and those of new texts."""
         self.terms = self._find_terms(texts)
-        return self
+        for place, term in zip(self.places(earlier).tolist(), earlier.terms, strict=True):
+            self.terms[place] = term
+
+    def places(self, earlier: Tfidf) -> NDArray[np.int64]:
+        """The columns of the words of an earlier vocabulary, which is part of this one."""
+        return np.searchsorted(self.keys, earlier.keys)
+
+    def growth(self, earlier: Tfidf) -> NDArray[np.float32]:
+        """The weight of every word of an earlier vocabulary, relative to its weight there."""
+        return np.asarray(self.idf[self.places(earlier)] / earlier.idf, dtype=np.float32)
+
+    def _frequencies(self) -> NDArray[np.int64]:
+        """The document frequencies, which the weights of the words were computed from."""
+        found = (1 + self.documents) / np.exp(self.idf.astype(np.float64) - 1) - 1
+        return np.asarray(np.maximum(1, np.rint(found)), dtype=np.int64)
 
     def transform(self, texts: Sequence[str]) -> csr_array:
         """One normalised sparse row per text."""
@@ -195,16 +249,19 @@ class Tfidf:
             "idf": self.idf,
             "terms": np.frombuffer(blob, dtype=np.uint8),
             "given": self.given,
+            "documents": self.documents,
+            "rare": self.rare,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore the vocabulary."""
         self.ngrams, self.given = int(state["ngrams"]), bool(state.get("given", False))
+        self.documents, self.rare = int(state.get("documents", 0)), np.asarray(state.get("rare", self.rare))
         self.keys, self.idf = unlocked(state["keys"], np.uint64), unlocked(state["idf"], np.float32)
         self.terms = bytes(state["terms"]).decode("utf-8", "surrogatepass").split("\n")
         self._table = None
 
-    def _document_frequencies(self, texts: Sequence[str]) -> _Counts:
+    def document_frequencies(self, texts: Sequence[str]) -> _Counts:
         """The sorted hashes of all n-grams and their document frequencies."""
 
         def counted(batch: Sequence[str]) -> _Counts:
@@ -282,6 +339,12 @@ class Tfidf:
         indices, data = np.empty(len(found), np.int32), np.empty(len(found), np.float32)
         count = _weigh(found, indptr, self.idf, self.sublinear, own, indices, data)
         return own, indices[:count].copy(), data[:count].copy()
+
+
+def short_keys(keys: NDArray[np.uint64], *, ordered: bool = True) -> NDArray[np.uint32]:
+    """Shorter hashes, sorted and unique unless ``ordered`` is False: enough to say that a word was there before."""
+    short = ((keys * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)).astype(np.uint32)
+    return np.unique(short) if ordered else short
 
 
 def _merged(one: _Counts, other: _Counts) -> _Counts:

@@ -6,19 +6,23 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from polytag.config.groups.learning_settings import LearningSettings
 from polytag.config.groups.solver_settings import HoldOutSettings, SolverSettings
 from polytag.decision.decision import reached
+from polytag.errors import ConfigError
 from polytag.labels import LabelSet
+from polytag.linear.prior import Growth, Prior, learn_on, prior_schema, widened
 from polytag.linear.svm import Problem, Separators, Solver, separators_schema, train_separators
-from polytag.models.model import HeldOut, Model, State, group
+from polytag.models.base.kept_rows import KEPT, KeptRows, require_known_first
+from polytag.models.model import HeldOut, Model, State, group, model_name
 from polytag.scores import Scores
-from polytag.storage.schema import Table
+from polytag.storage.schema import Schema, Table
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -36,25 +40,121 @@ class LinearModel(Model):
 
     learns_from_valid: ClassVar[bool] = True
     judged: ClassVar[tuple[str, ...]] = ("weights", "unknown")
+    continuable: ClassVar[bool] = True
 
     solver: SolverSettings = group(SolverSettings)
     held_out: HoldOutSettings = group(HoldOutSettings, without=("holdout", "refit"), limits={"folds": (2, 20)})
+    learning: LearningSettings = group(LearningSettings)
     trained: Any = field(init=False, repr=False, default=None)
+    prior: Prior | None = field(init=False, repr=False, default=None)
+    kept: KeptRows | None = field(init=False, repr=False, default=None)
+    start: LinearModel | None = field(init=False, repr=False, default=None)
+    known: Any = field(init=False, repr=False, default=None)
+    """While learning on without old rows: the earlier result of ``_train``, for as many features and labels as now."""
 
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
-        """Choose C on the first fold, compute out-of-fold scores of all documents, then train on all documents."""
-        corpus = train if valid is None else train.concat(valid)
+        """Choose C on the first fold, compute out-of-fold scores of all documents, then train on all documents.
+
+        After ``start_from``, the rows of earlier documents count too if they were kept. Else the earlier weights are the prior.
+        """
+        corpus, problem = train if valid is None else train.concat(valid), None
+        if self.start is not None:
+            corpus, problem = self._begin_on(self.start, corpus)
         parts = corpus.folds(self.held_out.folds, seed=self.seed) if len(corpus) >= 2 * self.held_out.folds else []
-        problem = self._begin(corpus, parts, run)
+        if problem is None:
+            problem = self._begin(corpus, parts, run)
+            self.kept = self._keep(corpus) if self.learning.keep_features else None
         chosen, first = self._strength(problem, corpus, parts, run)
         held = self._out_of_fold(problem, corpus, parts, chosen, first, run)
         run.log("final", {"c": chosen, "documents": len(corpus), "features": int(problem.features.shape[1])})
-        self.trained = self._train(problem, [chosen], None)[0]
+        self._finish(problem, chosen)
         self.labels = corpus.labels
-        return held
+        return held if held is None or self.start is None else held._replace(rows=None)
+
+    def _finish(self, problem: Problem, strength: float) -> None:
+        """Train on all documents, and keep what learning on needs."""
+        self.trained = self._train(problem, [strength], None)[0]
+        solved, separators = self._as_solved(problem, self.trained)
+        if self.known is None or self.prior is None:
+            self.prior = Prior.empty(strength, *separators.shape)
+        self.prior = self.prior.after(solved, separators)
+        self.known = None
+
+    # -- learning on -----------------------------------------------------------------------------------------------
+
+    def start_from(self, other: Self) -> None:
+        """Let ``fit`` continue from a trained model: its vocabulary, weights and labels, with new ones added."""
+        other.require_fitted()
+        other.require_learnable()
+        if self.learning.keep_features and other.kept is None:
+            raise ConfigError("the earlier run kept no features; leave keep_features out, or train that run with it")
+        self.start = other
+
+    def require_learnable(self) -> None:
+        """Raise unless the model has what learning on needs."""
+        if self.prior is None:
+            raise ConfigError(f"this {model_name(self)!r} was trained by an earlier version and cannot learn on; train it again")
+
+    def learn(self, corpus: Corpus) -> None:
+        """Learn from a few more documents, whose label set starts with the known labels; takes well under a second."""
+        self.require_fitted()
+        self.require_learnable()
+        assert self.prior is not None
+        kept = self.kept and self.kept.joined(self._keep(corpus))
+        self._finish(self._grow(self, corpus), self.prior.strength)
+        self.labels, self.kept = corpus.labels, kept
+
+    def _begin_on(self, earlier: LinearModel, corpus: Corpus) -> tuple[Corpus, Problem]:
+        """The documents to learn from after ``start_from``, and their features: with the earlier ones, if those were kept."""
+        require_known_first(corpus.labels, earlier.labels)
+        if earlier.kept is None:
+            return corpus, self._grow(earlier, corpus)
+        self._grow_features(earlier, corpus.texts)  # the settings of these features, and their encoder
+        self.kept = earlier.kept.joined(self._keep(corpus))
+        return self.kept.corpus(corpus.labels), Problem(self._kept_features(self.kept, corpus.texts), self.kept.truth)
+
+    def _grow(self, earlier: LinearModel, corpus: Corpus) -> Problem:
+        """Take over a trained model, for the words and labels of more documents too; return their features."""
+        growth = self._grow_features(earlier, corpus.texts)
+        self.known, self.prior = self._widened(earlier, growth, corpus.truth)
+        return Problem(self._rows(corpus.texts), corpus.truth)
+
+    @abstractmethod
+    def _grow_features(self, earlier: Any, texts: Sequence[str]) -> Growth:
+        """Take over the feature extraction of a trained model, with the words of more texts."""
+
+    @abstractmethod
+    def _keep(self, corpus: Corpus) -> KeptRows:
+        """What is kept of documents for learning on."""
+
+    @abstractmethod
+    def _kept_features(self, kept: KeptRows, texts: Sequence[str]) -> csr_array:
+        """Choose the words of kept documents again, the last of which have these texts; return their features."""
+
+    def _widened(self, earlier: Any, growth: Growth, truth: csr_array) -> tuple[Any, Prior]:
+        """A result of ``_train`` and its prior, for more features and for the labels of more documents."""
+        n_labels = int(truth.shape[1])
+        return widened(earlier.trained, growth, n_labels), earlier.prior.widened(growth, n_labels)
+
+    def _as_solved(self, problem: Problem, trained: Any) -> tuple[Problem, Separators]:
+        """The problem that the solver had, and the separators that it found."""
+        return problem, trained
+
+    def _prior_state(self) -> State:
+        """What learning on needs, for an artefact."""
+        found: State = {} if self.prior is None else {"prior": self.prior.state()}
+        return found if self.kept is None else {**found, "kept": self.kept.state()}
+
+    def _restore_prior(self, state: State) -> None:
+        self.prior = Prior.from_state(state["prior"]) if "prior" in state else None
+        self.kept = KeptRows.from_state(state["kept"]) if "kept" in state else None
+
+    # -- training --------------------------------------------------------------------------------------------------
 
     def _strength(self, problem: Problem, corpus: Corpus, parts: Folds, run: Run) -> tuple[float, Scores | None]:
         """The C with the best metric on the first fold, and the scores of that fold if they cover all labels."""
+        if self.known is not None and self.prior is not None:
+            return self.prior.strength, None
         strengths = sorted(set(self.solver.c))
         if len(strengths) == 1 or not parts:
             return strengths[len(strengths) // 2], None
@@ -123,6 +223,8 @@ class LinearModel(Model):
 
     def _train(self, problem: Problem, strengths: Sequence[float], rows: NDArray[Any] | None) -> list[Any]:
         """Train on some rows, for each C; every result has a ``state()``."""
+        if self.known is not None and self.prior is not None:
+            return [learn_on(self.known, self.prior, problem, self.make_solver(), rows=rows)]
         return train_separators(problem, strengths, self.make_solver(), rows=rows)
 
     def _score(self, trained: Any, features: csr_array, names: Sequence[str], k: int | None) -> Scores:
@@ -135,6 +237,10 @@ class LinearModel(Model):
     def _trained_schema(self, features: str) -> Table:
         """What the state of a result of ``_train`` looks like; ``features`` is the name of the number of features."""
         return separators_schema(features)
+
+    def _learning_schema(self, features: str, labels: str = "labels") -> dict[str, Schema]:
+        """What learning on needs; earlier versions did not save it."""
+        return {"prior": prior_schema(features, labels), "kept": KEPT}
 
     def _trained_from(self, state: State) -> Any:
         """Restore a result of ``_train`` from its state."""

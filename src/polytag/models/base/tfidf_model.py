@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.config.groups.text_settings import TextSettings, TfidfSettings
+from polytag.linear.prior import Growth
 from polytag.linear.svm import Problem
 from polytag.models.base.attribution import Attribution, linear_parts
+from polytag.models.base.kept_rows import KeptRows, require_same
 from polytag.models.base.linear_model import Folds, LinearModel
 from polytag.models.model import State, group
 from polytag.storage.schema import Table
 from polytag.text.preprocess import prepare
+from polytag.text.term_rows import TermRows
 from polytag.text.tfidf import TFIDF, Tfidf
 from polytag.text.word_shares import WordShares, word_shares
 
@@ -37,7 +40,7 @@ class TfidfModel(LinearModel):
 
     def _begin(self, corpus: Corpus, parts: Folds, run: Run) -> Problem:
         """The tf-idf rows; of several n-gram lengths, the one with the best metric on the first fold."""
-        texts = prepare(corpus.texts, self.texts.preprocess, self.texts.max_words)
+        texts = self._prepared(corpus.texts)
         best, found = -1.0, None
         lengths = sorted(set(self.features.ngrams)) if len(corpus) >= _FEWEST and parts else [min(self.features.ngrams)]
         for length in lengths:
@@ -53,7 +56,24 @@ class TfidfModel(LinearModel):
         return found
 
     def _rows(self, texts: Sequence[str]) -> csr_array:
-        return self.tfidf.transform(prepare(texts, self.texts.preprocess, self.texts.max_words))
+        return self.tfidf.transform(self._prepared(texts))
+
+    def _grow_features(self, earlier: TfidfModel, texts: Sequence[str]) -> Growth:
+        for mine, other in ((self.texts, earlier.texts), (self.features, earlier.features)):
+            require_same(mine, other, ("preprocess", "max_words", "lowercase", "sublinear"))
+        old, self.tfidf = earlier.tfidf, earlier.tfidf.grown(self._prepared(texts))
+        return Growth(self.tfidf.places(old), self.tfidf.growth(old), len(self.tfidf.keys))
+
+    def _keep(self, corpus: Corpus) -> KeptRows:
+        return KeptRows(corpus.truth, TermRows.of(self._prepared(corpus.texts), self.tfidf))
+
+    def _kept_features(self, kept: KeptRows, texts: Sequence[str]) -> csr_array:
+        assert kept.terms is not None
+        self.tfidf = kept.terms.vocabulary(self.tfidf, self._prepared(texts))
+        return kept.terms.weighted(self.tfidf)
+
+    def _prepared(self, texts: Sequence[str]) -> Sequence[str]:
+        return prepare(texts, self.texts.preprocess, self.texts.max_words)
 
     def _vocabulary(self, ngrams: int) -> Tfidf:
         return Tfidf.of(self.features, ngrams)
@@ -70,14 +90,16 @@ class TfidfModel(LinearModel):
     def state(self) -> State:
         """The vocabulary and the weights."""
         self.require_fitted()
-        return {"tfidf": self.tfidf.state(), "weights": self.trained.state()}
+        return {"tfidf": self.tfidf.state(), "weights": self.trained.state(), **self._prior_state()}
 
     def schema(self) -> Table:
         """Vocabulary and weights; the kernels use one row of weights per word."""
-        return Table({"tfidf": TFIDF, "weights": self._trained_schema("words")})
+        learning = self._learning_schema("words")
+        return Table({"tfidf": TFIDF, "weights": self._trained_schema("words"), **learning}, optional=frozenset(learning))
 
     def restore(self, state: State) -> None:
         """Restore the vocabulary and the weights."""
         self.tfidf = self._vocabulary(1)
         self.tfidf.restore(state["tfidf"])
         self.trained = self._trained_from(state["weights"])
+        self._restore_prior(state)
