@@ -16,6 +16,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,8 @@ def measured(classifier: Classifier, asked: Corpus) -> dict[str, float]:
     return {name: found[name] for name in SHOWN if name in found}
 
 
-def in_parts(model: str, options: dict[str, Any], parts: list[Corpus], asked: Corpus, folder: Path) -> list[dict[str, Any]]:
+def in_parts(model: str, options: dict[str, Any], parts: list[Corpus], asked: Corpus, folder: Path) -> Iterator[dict[str, Any]]:
     """Learn part after part, each from the saved artefact of the one before."""
-    rows: list[dict[str, Any]] = []
     for number, part in enumerate(parts, start=1):
         start = time.perf_counter()
         classifier = Classifier(model, options)
@@ -46,9 +46,7 @@ def in_parts(model: str, options: dict[str, Any], parts: list[Corpus], asked: Co
         classifier.save(folder)
         seconds = time.perf_counter() - start
         size = artefact_info(folder / "model").bytes
-        rows.append({"part": number, "seconds": seconds, "megabytes": size / 1e6, **measured(classifier, asked)})
-        print(json.dumps(rows[-1]), flush=True)
-    return rows
+        yield {"part": number, "seconds": seconds, "megabytes": size / 1e6, **measured(classifier, asked)}
 
 
 def corrections(folder: Path, source: Corpus, times: int = 20, at_once: int = 5) -> dict[str, float]:
@@ -89,13 +87,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         for name, keep in (("weights", False), ("features", True)):
             options = Recipe(told.model).with_overrides([*told.settings, f"keep_features={str(keep).lower()}"]).options
-            rows = in_parts(told.model, options, parts, asked, Path(place) / name)
-            result[name] = {"parts": rows, "difference": {key: rows[-1][key] - once[key] for key in SHOWN if key in once}}
-            print(name, json.dumps(result[name]["difference"]), flush=True)
-        result["corrections"] = corrections(Path(place) / "weights", valid)
-    print(json.dumps(result["corrections"]))
-    if told.out:
-        told.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+            rows: list[dict[str, Any]] = []
+            for row in in_parts(told.model, options, parts, asked, Path(place) / name):
+                rows.append(row)
+                result[name] = {"parts": rows, "difference": {key: row[key] - once[key] for key in SHOWN if key in once}}
+                print(name, json.dumps(row), flush=True)
+                written(result, told.out)
+            if not keep:
+                result["corrections"] = corrections(Path(place) / name, valid)
+                print(json.dumps(result["corrections"]), flush=True)
+    written(result, told.out)
+
+
+def written(result: dict[str, Any], out: Path | None) -> None:
+    """Write what there is so far: the whole takes long."""
+    if out:
+        out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -137,9 +137,12 @@ def test_mistakes_are_said_in_one_line(classifier: Classifier) -> None:
 
 def test_other_models_refuse(br: Classifier) -> None:
     before = br.labels
-    with pytest.raises(ConfigError, match=r"'br' cannot score labels that it was not trained on; .*shared=true") as caught:
+    with pytest.raises(ConfigError, match=r"'br' kept no features; train it with --keep-features") as caught:
         br.add_labels({"new": "something"})
     assert "\n" not in str(caught.value) and br.labels is before
+    chain = Classifier("cc").fit(documents(40, 9, SEEN))
+    with pytest.raises(ConfigError, match=r"'cc' cannot score labels that it was not trained on; .*shared=true"):
+        chain.add_labels({"new": "something"})
 
 
 @pytest.mark.parametrize("options", [{"shared": False}, {"joint": False}, {"label_text": "new"}], ids=repr)

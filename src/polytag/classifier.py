@@ -33,7 +33,7 @@ from polytag.metrics.of_trees import tree_metrics
 from polytag.metrics.outcome import Outcome, widen
 from polytag.models.base.judgement import judged_only, warn_of_ignored
 from polytag.models.base.saved_model import SavedModel, restoring
-from polytag.models.model import HeldOut, Model, model_name
+from polytag.models.model import Examples, Extension, HeldOut, Model, model_name
 from polytag.relabelling.edit import Edit
 from polytag.run import Run
 from polytag.scores import Scores
@@ -193,25 +193,29 @@ class Classifier:
         grown = self.labels.union(corpus.labels)
         corpus = corpus.with_labels(grown)
         self.model.learn(corpus)
-        self._add(grown, None)
+        self._add(grown, Extension())
         counts = np.asarray(self.training["label_counts"]) + np.bincount(corpus.truth.indices, minlength=len(grown))
         self.training = {"documents": int(self.training["documents"]) + len(corpus), "label_counts": counts.astype(np.int64)}
         return self
 
-    def _add(self, labels: LabelSet, threshold: float | None) -> None:
+    def _add(self, labels: LabelSet, found: Extension) -> None:
         """Make room for new labels, which come last, in what decides about scores."""
         new = len(labels) - len(self.labels)
         if new:
-            self.decision.extend(len(self.labels), new, threshold)
-            self.calibration = self.calibration and self.calibration.extended(new)
+            limit = found.threshold
+            if self.calibration is not None:
+                self.calibration = self.calibration.extended(new, log_odds=found.log_odds)
+                limit = 1 / (1 + np.exp(-np.asarray(limit))) if found.log_odds else limit
+            self.decision.extend(len(self.labels), new, limit)
             counts = np.pad(np.asarray(self.training["label_counts"]), (0, new))
             self.training = {**self.training, "label_counts": counts}
         self.labels = labels
 
-    def add_labels(self, labels: LabelSet | Mapping[str, str]) -> Self:
+    def add_labels(self, labels: LabelSet | Mapping[str, str], examples: Corpus | None = None) -> Self:
         """Add labels that were not in training, as ``{name: description}``; a description may be empty.
 
-        This needs a head that all labels share: ``laco`` with ``shared=true``. Other models raise ConfigError.
+        They are scored by their texts, and by examples, if there are some: documents with labels that are added. ``embed`` and
+        ``br`` can, with ``keep_features=true``, and ``laco`` with ``shared=true``. Other models raise ConfigError.
         """
         self._require_trained()
         if not isinstance(labels, LabelSet | Mapping):
@@ -221,8 +225,8 @@ class Classifier:
             raise DataError(f"the label {again[0]!r} is known already; leave it out")
         if not len(new):
             raise DataError("there is no label to add; give at least one name")
-        threshold = self.model.extend(new)
-        self._add(self.model.labels, threshold)
+        found = self.model.extend(new, None if examples is None else _examples_of(new, examples))
+        self._add(self.model.labels, found)
         self.edits = [*self.edits, Edit("add", (), new.names).recorded()]
         return self
 
@@ -452,6 +456,16 @@ def _named(name: Any, given: Any) -> Recipe:
     own = {key: options[key] for key in ("seed", "optimise", "calibrate", "closed", "min_labels", "promise") if key in options}
     rest = {key: value for key, value in options.items() if key not in own}
     return Recipe(model=name, options=rest, **own).checked()
+
+
+def _examples_of(new: LabelSet, examples: Corpus) -> Examples:
+    """The examples of labels that are added; others are refused."""
+    if not isinstance(examples, Corpus):
+        raise DataError(f"the examples are {brief(examples)}; pass a Corpus, as in Corpus.of(['a text'], [['a label']])")
+    for label in np.unique(examples.truth.indices).tolist():
+        if new.find(examples.labels[label]) is None:
+            raise DataError(f"an example has the label {examples.labels[label]!r}, which is not added; add it, or leave it out")
+    return Examples(examples.texts, examples.with_labels(new).truth)
 
 
 def _text_of(pair: Any) -> Any:

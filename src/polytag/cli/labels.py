@@ -80,6 +80,23 @@ def split(
 
 
 @labels_app.command()
+@expanded
+def add(
+    run: RunArgument,
+    labels: Annotated[Path, typer.Argument(metavar="LABELS", help="label file: names, descriptions, parents")],
+    out: OutOption,
+    reading: Reading,
+    examples: Annotated[
+        Path | None, typer.Option("--examples", help="documents with labels that are added, best up to 16 for each")
+    ] = None,
+) -> None:
+    """Add labels that training never saw, by their texts and a few examples."""
+    from polytag.verbs.vocabulary import add_labels
+
+    _tell(add_labels(run, labels, out, examples, reading.options()), out)
+
+
+@labels_app.command()
 def write(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="a run, or a label file")],
     out: Annotated[

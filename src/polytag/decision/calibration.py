@@ -111,10 +111,11 @@ class Platt:
         """The probabilities of all labels, from margins (documents, labels)."""
         return _sigmoid(margins * self.slopes + self.offsets)  # float32
 
-    def extended(self, new: int) -> Platt:
-        """For ``new`` more labels, with the medians of the known slopes and offsets."""
-        parts = (np.append(part, np.full(new, np.median(part), dtype=np.float32)) for part in (self.slopes, self.offsets))
-        return Platt(*parts)
+    def extended(self, new: int, *, log_odds: bool = False) -> Platt:
+        """For ``new`` more labels, with the medians of the known slopes and offsets; ``log_odds``: their margins are log-odds."""
+        slope, offset = (1.0, 0.0) if log_odds else (np.median(self.slopes), np.median(self.offsets))
+        more = np.full(new, slope, dtype=np.float32), np.full(new, offset, dtype=np.float32)
+        return Platt(np.append(self.slopes, more[0]), np.append(self.offsets, more[1]))
 
     def state(self) -> dict[str, Any]:
         """The slopes and offsets."""

@@ -164,13 +164,13 @@ class Decision:
             rows.append(np.flatnonzero(held))
         return csr_array(stack_rows(sets)[np.argsort(np.concatenate(rows))])
 
-    def extend(self, known: int, new: int, threshold: float | None) -> None:
-        """Add ``new`` labels with this threshold, or with the median threshold of the known labels."""
+    def extend(self, known: int, new: int, threshold: float | NDArray[np.float64] | None) -> None:
+        """Add ``new`` labels with this threshold, or one for each, or with the median threshold of the known labels."""
         if self.rule not in ("threshold", "per_label", "promise"):
             return
-        value = float(np.median(self.thresholds)) if threshold is None else threshold
+        value = np.median(self.thresholds) if threshold is None else threshold
         own = np.broadcast_to(self.thresholds, (known,))
-        self.thresholds = np.concatenate([own, np.full(new, value, dtype=np.float32)])
+        self.thresholds = np.concatenate([own, np.broadcast_to(value, (new,)).astype(np.float32)])
         self.rule, self.promise = "per_label", ""  # nothing is promised about new labels
 
     def relabelled(self, origins: Origins) -> Decision:

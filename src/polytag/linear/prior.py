@@ -8,7 +8,7 @@ times the share of documents that are active for each label. So learning on mini
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +42,11 @@ class Growth(NamedTuple):
     places: NDArray[np.int64]
     scale: NDArray[np.float32]
     features: int
+
+    @classmethod
+    def none(cls, features: int) -> Growth:
+        """The same features."""
+        return cls(np.arange(features), np.ones(features, dtype=np.float32), features)
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,11 @@ class Prior:
         more = labels - len(self.counts)
         activity = np.append(self.activity, np.full(more, 2 * self.strength, dtype=np.float32))
         return Prior(self.strength, self.documents, spread, np.pad(self.counts, (0, more)), activity)
+
+    def moved(self, sources: csr_array, share: csr_array) -> Prior:
+        """For labels that come from these ones (labels, these): the sums of documents, the means of activity."""
+        counts = np.minimum(np.rint(sources @ self.counts), self.documents).astype(np.int64)
+        return replace(self, counts=counts, activity=np.asarray(share @ self.activity, dtype=np.float32))
 
     def state(self) -> dict[str, Any]:
         """The numbers for an artefact."""

@@ -62,7 +62,7 @@ class TextWeights(NamedTuple):
     def made(
         self, texts: LabelTexts, source: Source, examples: csr_array, of_label: csr_array
     ) -> tuple[Separators, NDArray[np.float64]]:
-        """Separators of new labels, and the threshold of each; ``of_label`` (labels, examples) has 1 where an example has a label."""
+        """Separators of new labels, and the threshold of each; ``of_label`` (labels, examples) says whose each example is."""
         counts = np.diff(of_label.indptr)
         kind = np.searchsorted(EXAMPLES, counts, side="right") - 1
         parts = comparisons(texts, source, examples, of_label)
@@ -83,24 +83,25 @@ class TextWeights(NamedTuple):
 
 
 def comparisons(texts: LabelTexts, source: Source, examples: csr_array, of_label: csr_array) -> list[csr_array]:
-    """What documents are compared with, for every label: vectors (labels, features), of which each uses one part of the features.
+    """What documents are compared with, for every label: vectors (labels, features), each with one part of the features.
 
-    The vector of the whole text, that of the name, the words of both, and the mean of all known texts; then, of the best documents
-    and of the examples, the vectors and the words.
+    The vector of the whole text, that of the name, the words of both, and the mean of all texts; then, of the best documents and
+    of the examples, the vectors and the words.
     """
     dense, width = source.dense, int(source.rows.shape[1])
     words = _unit(_only(texts.long, dense, width) + _only(texts.short, dense, width))
     found = [_only(texts.long, 0, dense), _only(texts.short, 0, dense), words]
     hub = csr_array(found[0].mean(axis=0).reshape(1, -1)) if dense else csr_array((1, width))
     found.append(csr_array(vstack([hub] * int(words.shape[0]), format="csr")))
-    similar = (source.rows @ (0.5 * (found[0] + found[1]) + 0.5 * words).T).toarray()  # (documents, labels)
+    shares = of_label.multiply(1 / np.maximum(1, np.diff(of_label.indptr))[:, None])
+    mean, has = csr_array(shares) @ examples, (np.diff(of_label.indptr) > 0).astype(np.float64)[:, None]
+    shown = [csr_array(_centred(mean, source).multiply(has)), _unit(_only(mean, dense, width))]
+    asked = 0.5 * (found[0] + found[1]) + 0.5 * words + shown[0] + shown[1]
+    similar = (source.rows @ asked.T).toarray()  # (documents, labels)
     for count in _FEEDBACK:
         mean = _best(similar, count) @ source.rows
         found += [_centred(mean, source), _unit(_only(mean, dense, width))]
-    shares = of_label.multiply(1 / np.maximum(1, np.diff(of_label.indptr))[:, None])
-    mean = csr_array(shares) @ examples
-    has = (np.diff(of_label.indptr) > 0).astype(np.float64)[:, None]
-    return [*found, csr_array(_centred(mean, source).multiply(has)), _unit(_only(mean, dense, width))]
+    return [*found, *shown]
 
 
 def _best(similar: NDArray[Any], count: int) -> csr_array:

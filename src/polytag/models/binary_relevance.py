@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from polytag.models.base.tfidf_model import TfidfModel
 
@@ -10,3 +11,5 @@ from polytag.models.base.tfidf_model import TfidfModel
 @dataclass
 class BinaryRelevance(TfidfModel):
     """One independent linear separator per label over tf-idf."""
+
+    extendable: ClassVar[bool] = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,8 @@ INPUTS = ("both", "vectors")
 @dataclass
 class Embed(LinearModel):
     """One linear separator per label on the vectors of a frozen encoder, by default joined with tf-idf of the words."""
+
+    extendable: ClassVar[bool] = True
 
     texts: TextSettings = group(TextSettings)
     encoding: EncoderSettings = group(
@@ -92,10 +94,18 @@ class Embed(LinearModel):
         return KeptRows(corpus.truth, terms, self._vectors(texts, None))
 
     def _kept_features(self, kept: KeptRows, texts: Sequence[str]) -> csr_array:
+        if kept.terms is not None:
+            self.tfidf = kept.terms.vocabulary(self.tfidf, prepare(texts, self.texts.preprocess, self.texts.max_words))
+        return self._stored_features(kept)
+
+    def dense_features(self) -> int:
+        """The size of the encoder's vectors."""
+        return 0 if self.network is None else self.network.hidden
+
+    def _stored_features(self, kept: KeptRows) -> csr_array:
         assert kept.vectors is not None
         if kept.terms is None:
             return csr_array(kept.vectors)
-        self.tfidf = kept.terms.vocabulary(self.tfidf, prepare(texts, self.texts.preprocess, self.texts.max_words))
         return csr_array(hstack([csr_array(kept.vectors), kept.terms.weighted(self.tfidf)], format="csr"))
 
     def _vectors(self, texts: Sequence[str], run: Run | None) -> NDArray[np.float32]:

@@ -22,7 +22,7 @@ from polytag.labels import LabelSet
 from polytag.models.base.attribution import Attention
 from polytag.models.base.joint_model import JointModel
 from polytag.models.base.neural_model import NeuralModel
-from polytag.models.model import HeldOut, State, group, param
+from polytag.models.model import Examples, Extension, HeldOut, State, group, param
 from polytag.nn.encoding.encoders import Encoder, Transformer
 from polytag.nn.encoding.frozen_encoder import FROZEN, FrozenEncoder
 from polytag.nn.export.onnx_export import export_network
@@ -331,7 +331,7 @@ class Laco(JointModel):
 
     # -- labels added after training -------------------------------------------------------------------------------
 
-    def extend(self, labels: LabelSet) -> float | None:
+    def extend(self, labels: LabelSet, examples: Examples | None = None) -> Extension:
         """Score these labels too, by the shared head; return its threshold, fitted on the validation documents."""
         self.require_fitted()
         if not (self.shared and self.joint and self.label_text != "new"):
@@ -339,10 +339,12 @@ class Laco(JointModel):
                 "this 'laco' cannot score labels that it was not trained on; train it with shared=true, joint=true and "
                 "label_text=name or description"
             )
+        if examples is not None:
+            raise ConfigError("'laco' adds labels by their texts and takes no examples; leave them out, or continue its training")
         self.labels = self.labels.union(labels)
         self.exported = None
         self._set_added()
-        return self.threshold
+        return Extension(self.threshold)
 
     def _set_added(self) -> None:
         """Set the label input of the labels that were added after training."""

@@ -31,7 +31,19 @@ if TYPE_CHECKING:
     from polytag.corpus import Corpus
     from polytag.run import Run
 
-__all__ = ["MODELS", "Encoded", "HeldOut", "Model", "State", "group", "model_class", "model_name", "param"]
+__all__ = [
+    "MODELS",
+    "Encoded",
+    "Examples",
+    "Extension",
+    "HeldOut",
+    "Model",
+    "State",
+    "group",
+    "model_class",
+    "model_name",
+    "param",
+]
 
 
 class HeldOut(NamedTuple):
@@ -43,6 +55,23 @@ class HeldOut(NamedTuple):
     truth: csr_array
     scores: Scores
     rows: NDArray[np.int64] | None = None
+
+
+class Extension(NamedTuple):
+    """How scores of added labels are decided: their threshold, or one for each; None for what is usual.
+
+    ``log_odds`` says that their margins are log-odds already, so that they need no calibration.
+    """
+
+    threshold: float | NDArray[np.float64] | None = None
+    log_odds: bool = False
+
+
+class Examples(NamedTuple):
+    """A few texts of labels that are added, and their labels among these (texts, added labels)."""
+
+    texts: Sequence[str]
+    truth: csr_array
 
 
 class Encoded:
@@ -154,11 +183,11 @@ class Model(ABC):
         """Learn from a few more documents, in place; their label set starts with the known labels."""
         raise ConfigError(f"the model {model_name(self)!r} cannot learn from a few documents; use train --from")
 
-    def extend(self, labels: LabelSet) -> float | None:
-        """Add labels without training; return the threshold of their scores, if one is known."""
+    def extend(self, labels: LabelSet, examples: Examples | None = None) -> Extension:
+        """Add labels without training, from their texts and a few examples; return how to decide about their scores."""
         raise ConfigError(
             f"the model {model_name(self)!r} cannot score labels that it was not trained on; train it again with them, or train "
-            "'laco' with shared=true"
+            "'embed' with --keep-features, or 'laco' with shared=true"
         )
 
     @property

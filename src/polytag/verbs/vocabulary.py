@@ -56,6 +56,14 @@ def split_labels(
     return _saved(classifier.split(_table([(_plain(old), _list(new)) for old, new in sides]), corpus), run, out)
 
 
+def add_labels(
+    run: str | Path, labels: str | Path, out: str | Path, examples: Path | None = None, options: ReadOptions | None = None
+) -> Classifier:
+    """Add the labels of a label file, by their texts and a few examples; save the classifier under ``out``."""
+    classifier = Classifier.load(run)
+    return _saved(classifier.add_labels(LabelSet.read(labels), _documents(classifier, examples, options)), run, out)
+
+
 def write_label_file(source: str | Path, out: str | Path, language: str | None = None) -> LabelSet:
     """Write the labels of a run, or of a label file, in the format of the output's ending."""
     path = Path(source)

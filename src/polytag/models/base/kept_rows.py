@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,10 +36,15 @@ class KeptRows:
 
     def joined(self, other: KeptRows) -> KeptRows:
         """These documents, then others, which may have more labels."""
-        wide = csr_array((self.truth.data, self.truth.indices, self.truth.indptr), shape=(len(self), other.truth.shape[1]))
         terms = self.terms and other.terms and self.terms.joined(other.terms)
         vectors = None if self.vectors is None or other.vectors is None else np.concatenate([self.vectors, other.vectors])
-        return KeptRows(stack_rows([wide, other.truth]), terms, vectors)
+        wide = self.widened(int(other.truth.shape[1]))
+        return KeptRows(stack_rows([wide.truth, other.truth]), terms, vectors)
+
+    def widened(self, labels: int) -> KeptRows:
+        """The same documents with more labels, which none of them has."""
+        truth = csr_array((self.truth.data, self.truth.indices, self.truth.indptr), shape=(len(self), labels))
+        return replace(self, truth=truth)
 
     def __len__(self) -> int:
         """The number of documents."""

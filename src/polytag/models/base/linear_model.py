@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
 
 from polytag.config.groups.learning_settings import LearningSettings
 from polytag.config.groups.solver_settings import HoldOutSettings, SolverSettings
@@ -19,13 +20,16 @@ from polytag.errors import ConfigError
 from polytag.labels import LabelSet
 from polytag.linear.prior import Growth, Prior, learn_on, prior_schema, widened
 from polytag.linear.svm import Problem, Separators, Solver, separators_schema, train_separators
+from polytag.linear.text_separators import TEXT_WEIGHTS, LabelTexts, Source, TextWeights
 from polytag.models.base.kept_rows import KEPT, KeptRows, require_known_first
-from polytag.models.model import HeldOut, Model, State, group, model_name
+from polytag.models.base.text_match import fit_text_weights, texts_of
+from polytag.models.model import Examples, Extension, HeldOut, Model, State, group, model_name
 from polytag.scores import Scores
 from polytag.storage.schema import Schema, Table
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
+    from polytag.relabelling.origins import Origins
     from polytag.run import Run
 
 Fold: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -48,6 +52,7 @@ class LinearModel(Model):
     trained: Any = field(init=False, repr=False, default=None)
     prior: Prior | None = field(init=False, repr=False, default=None)
     kept: KeptRows | None = field(init=False, repr=False, default=None)
+    matching: TextWeights | None = field(init=False, repr=False, default=None)
     start: LinearModel | None = field(init=False, repr=False, default=None)
     known: Any = field(init=False, repr=False, default=None)
     """While learning on without old rows: the earlier result of ``_train``, for as many features and labels as now."""
@@ -69,6 +74,7 @@ class LinearModel(Model):
         run.log("final", {"c": chosen, "documents": len(corpus), "features": int(problem.features.shape[1])})
         self._finish(problem, chosen)
         self.labels = corpus.labels
+        self.matching = self._fit_matching(problem) if self.kept is not None else None
         return held if held is None or self.start is None else held._replace(rows=None)
 
     def _finish(self, problem: Problem, strength: float) -> None:
@@ -141,13 +147,71 @@ class LinearModel(Model):
         return problem, trained
 
     def _prior_state(self) -> State:
-        """What learning on needs, for an artefact."""
-        found: State = {} if self.prior is None else {"prior": self.prior.state()}
-        return found if self.kept is None else {**found, "kept": self.kept.state()}
+        """What learning on and new labels need, for an artefact."""
+        parts = {"prior": self.prior, "kept": self.kept, "matching": self.matching}
+        return {name: part.state() for name, part in parts.items() if part is not None}
 
     def _restore_prior(self, state: State) -> None:
         self.prior = Prior.from_state(state["prior"]) if "prior" in state else None
         self.kept = KeptRows.from_state(state["kept"]) if "kept" in state else None
+        self.matching = TextWeights.from_state(state["matching"]) if "matching" in state else None
+
+    def transferred(self, labels: LabelSet, origins: Origins) -> Self:
+        """A copy whose labels have the mean weights of the labels that they come from, and all their documents."""
+        if not isinstance(self.trained, Separators) or self.prior is None:
+            return super().transferred(labels, origins)
+        found, sources = copy.copy(self), csr_array(origins.matrix).astype(np.float32)
+        share = csr_array(sources.multiply(1 / np.diff(origins.starts)[:, None]).astype(np.float32))  # (labels, trained)
+        weights = csr_array(self.trained.weights @ share.T)
+        weights.sort_indices()
+        found.trained = Separators(weights, np.asarray(share @ self.trained.bias, dtype=np.float32))
+        found.prior = self.prior.moved(sources, share)
+        if self.kept is not None:
+            truth = csr_array(self.kept.truth @ sources.T)
+            truth.sort_indices()
+            truth.data[:] = 1
+            found.kept = replace(self.kept, truth=truth)
+        found.labels = labels
+        return found
+
+    # -- new labels ------------------------------------------------------------------------------------------------
+
+    def extend(self, labels: LabelSet, examples: Examples | None = None) -> Extension:
+        """Make separators of new labels from their texts, their examples, and the kept rows, which nobody labelled with them."""
+        self.require_fitted()
+        if not self.extendable:
+            return super().extend(labels, examples)
+        if self.kept is None or self.matching is None or self.prior is None:
+            raise ConfigError(
+                f"this {model_name(self)!r} kept no features; train it with --keep-features, then labels can be added"
+            )
+        source = Source.of(self._stored_features(self.kept), self.dense_features())
+        shown = examples or Examples([""], csr_array(np.zeros((1, len(labels)), dtype=np.float32)))
+        texts = self._label_texts(labels)
+        made, thresholds = self.matching.made(texts, source, self._rows(shown.texts), csr_array(shown.truth.T))
+        whole = csr_array(hstack([self.trained.weights, made.weights], format="csr"))
+        self.trained = Separators(whole, np.concatenate([self.trained.bias, made.bias]))
+        self.labels = self.labels.union(labels)
+        self.prior = self.prior.widened(Growth.none(*self.trained.shape[:1]), len(self.labels))
+        self.kept = self.kept.widened(len(self.labels))
+        return Extension(thresholds, log_odds=True)
+
+    def dense_features(self) -> int:
+        """The number of features that are the vector of a text; they come first."""
+        return 0
+
+    @abstractmethod
+    def _stored_features(self, kept: KeptRows) -> csr_array:
+        """The features of kept documents, with the words of now."""
+
+    def _label_texts(self, labels: LabelSet) -> LabelTexts:
+        return LabelTexts(*(self._rows(texts) for texts in texts_of(labels)))
+
+    def _fit_matching(self, problem: Problem) -> TextWeights | None:
+        """Fit how texts of labels are compared with documents, if separators can be made from them."""
+        if not self.extendable:
+            return None
+        return fit_text_weights(problem, self.dense_features(), self._label_texts(self.labels), self.seed)
 
     # -- training --------------------------------------------------------------------------------------------------
 
@@ -240,7 +304,7 @@ class LinearModel(Model):
 
     def _learning_schema(self, features: str, labels: str = "labels") -> dict[str, Schema]:
         """What learning on needs; earlier versions did not save it."""
-        return {"prior": prior_schema(features, labels), "kept": KEPT}
+        return {"prior": prior_schema(features, labels), "kept": KEPT, "matching": TEXT_WEIGHTS}
 
     def _trained_from(self, state: State) -> Any:
         """Restore a result of ``_train`` from its state."""

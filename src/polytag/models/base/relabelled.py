@@ -16,7 +16,7 @@ from polytag.decision.calibration import PLATT, Platt
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
 from polytag.models.base.attribution import Attention, Attribution
-from polytag.models.model import Encoded, Model, State, model_class, model_name
+from polytag.models.model import Encoded, Examples, Extension, Model, State, model_class, model_name
 from polytag.relabelling.edit import Edit, edited
 from polytag.relabelling.origins import ORIGINS, Origins
 from polytag.scores import Scores
@@ -108,15 +108,15 @@ class Relabelled(Model):
         """The model inside, with a row for each of these labels."""
         return self.core.transferred(self.labels, self.origins)
 
-    def extend(self, labels: LabelSet) -> float | None:
+    def extend(self, labels: LabelSet, examples: Examples | None = None) -> Extension:
         """Add labels to the model inside; a label there that was dropped or merged gives up its name."""
         if self.calibration is not None:
             raise ConfigError("labels cannot be added to a calibrated model after merges, drops or splits; add them before")
         inner = copy.copy(self._renamed_inside(_set_aside(self.core.labels, labels)))
-        threshold = inner.extend(labels)
+        found = inner.extend(labels, examples)
         self.inner, self.origins = inner, self.origins.extended(len(labels))
         self.labels = self.labels.union(labels)
-        return threshold
+        return found
 
     # -- scoring ---------------------------------------------------------------------------------------------------
 

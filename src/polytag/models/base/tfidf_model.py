@@ -70,6 +70,10 @@ class TfidfModel(LinearModel):
     def _kept_features(self, kept: KeptRows, texts: Sequence[str]) -> csr_array:
         assert kept.terms is not None
         self.tfidf = kept.terms.vocabulary(self.tfidf, self._prepared(texts))
+        return self._stored_features(kept)
+
+    def _stored_features(self, kept: KeptRows) -> csr_array:
+        assert kept.terms is not None
         return kept.terms.weighted(self.tfidf)
 
     def _prepared(self, texts: Sequence[str]) -> Sequence[str]:
