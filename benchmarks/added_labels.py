@@ -5,8 +5,8 @@
 
 The labels, the documents and the metrics are those of ``new_labels.py``: 60 labels are held out of training, then added by name
 and description, and with examples: documents of training, drawn at random, that have them. The threshold comes from the labels of
-training. ``--setfit`` trains SetFit on the same examples, for this number of steps; its own head decides, and it has no row without
-examples. ``--vectors`` keeps the vectors of texts in a folder, because encoding takes most of the time.
+training. ``--setfit`` trains SetFit on the same examples, for this number of steps; its own head decides; without examples
+it has no row. ``--vectors`` keeps the vectors of texts in a folder, because encoding takes most of the time.
 """
 
 from __future__ import annotations
