@@ -302,7 +302,8 @@ def test_evaluating_is_the_metrics_of_the_predictions(br: Classifier, toy: Toy) 
     expected = evaluate(toy.test.truth, predicted, scores, train_counts=counts, train_documents=192)
     found = br.evaluate(toy.test)
     assert {key: found[key] for key in expected} == pytest.approx(expected)
-    assert set(found) - set(expected) == {"unseen_labels", "calibration_error"}
+    along = {f"hierarchical_{name}" for name in ("precision", "recall", "f1")}
+    assert set(found) - set(expected) == {"unseen_labels", "calibration_error", *along}
     for key in ("micro_f1", "macro_f1", "samples_f1", "subset_accuracy", "hamming_loss", "p@1", "p@3", "p@5", "psp@5"):
         assert key in found
 

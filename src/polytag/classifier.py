@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from polytag.config.label_costs import cost_table
 from polytag.config.recipe import Recipe, build_model
 from polytag.config.settings import effective
 from polytag.corpus import Corpus
@@ -158,11 +159,14 @@ class Classifier:
 
     def _fit_decision(self, held: HeldOut | None, fewest: int) -> None:
         """Fit calibration and decision on held-out scores; ``fewest`` is the minimum number of labels of a document."""
+        fewest = 0 if self.recipe.costs else fewest
         least = fewest if self.recipe.min_labels is None else self.recipe.min_labels
         promise = self.recipe.promise or ""
         self.decision = Decision(self.model.rule, self.recipe.optimise, least, self.recipe.closed, promise=promise)
         self.calibration = self.abstention = None
         if held is None or not len(held.scores) or not held.truth.nnz:
+            if self.recipe.costs:
+                raise DataError("too few documents for a hold-out, so costs cannot be minimised; give more, or --valid")
             if promise:
                 raise DataError(f"too few documents for a hold-out, so {promise} cannot be promised; give more, or --valid")
             log.warning("too few documents for a hold-out: the thresholds are not fitted")
@@ -176,7 +180,10 @@ class Classifier:
             else:
                 self.calibration = Platt.fit(scores, truth)
             scores = self.calibration.apply(scores)
-        self.decision.fit(scores, truth, self.labels)
+        if self.recipe.costs:
+            self.decision.fit_costs(scores, truth, self.labels, cost_table(self.recipe.costs, self.labels.names))
+        else:
+            self.decision.fit(scores, truth, self.labels)
         sets = self.decision.held_out_sets(scores, truth, self.labels)
         self.abstention = Abstention.fit(scores, truth, sets)
         self.decision.report["metrics"] = {"documents": len(scores), **main_metrics(truth, sets)}
@@ -453,7 +460,8 @@ def _named(name: Any, given: Any) -> Recipe:
     if not isinstance(name, str):
         raise ConfigError(f"{brief(name)} is not a model; pass its name, as in Classifier('br'), a model object or a recipe")
     options = {} if given is None else checked_mapping(given, "the options", "{'c': [1.0]}")
-    own = {key: options[key] for key in ("seed", "optimise", "calibrate", "closed", "min_labels", "promise") if key in options}
+    keys = ("seed", "optimise", "calibrate", "closed", "min_labels", "promise", "costs")
+    own = {key: options[key] for key in keys if key in options}
     rest = {key: value for key, value in options.items() if key not in own}
     return Recipe(model=name, options=rest, **own).checked()
 

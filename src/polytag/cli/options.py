@@ -89,6 +89,10 @@ class Overrides(NamedTuple):
         str | None,
         typer.Option("--promise", help="promise to keep: recall=.9, recall=.9,confidence=.9 or precision=.9 [default: none]"),
     ] = None
+    costs: Annotated[
+        Path | None,
+        typer.Option("--costs", help="file with costs of mistakes per label, to minimise instead of optimising [default: none]"),
+    ] = None
     closed: Annotated[
         bool | None,
         typer.Option("--closed/--open", help="whether ancestors of predicted labels are predicted too [default: open]"),
@@ -104,6 +108,10 @@ class Overrides(NamedTuple):
         if model and model != recipe.model:
             recipe = dataclasses.replace(recipe, model=model, options={}, tune={})
         keys: dict[str, Any] = {"seed": self.seed, "optimise": self.optimise, "closed": self.closed, "promise": self.promise}
+        if self.costs is not None:
+            from polytag.formats.cost_files import read_costs
+
+            keys["costs"] = read_costs(self.costs)
         recipe = dataclasses.replace(recipe, **{key: value for key, value in keys.items() if value is not None})
         return recipe.checked().with_overrides(self.settings or [])
 

@@ -61,6 +61,8 @@ def train(
     report = classifier.decision.report
     if "promise" in report:
         note(f"{report['promise']} needs {report['labels_per_document']:.1f} labels a document")
+    if "cost_per_document" in report:
+        note(f"mistakes cost {report['cost_per_document']:.4g} a document")
     if report:
         error = f", calibration error {report['calibration_error']:.4f}" if "calibration_error" in report else ""
         note(f"{report['metric']} {report['fitted']:.4f} on held-out documents ({report['rule']}){error}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from polytag.config.groups.common_settings import optimise_param, seed_param
+from polytag.config.label_costs import checked_costs
 from polytag.config.promise import Promise
 from polytag.config.registry import MODELS, class_of
 from polytag.config.search_ranges import Search, read_search
@@ -38,6 +39,10 @@ class Recipe:
     min_labels: int | None = param(None, "minimum number of labels per document; none = minimum of the training data", minimum=0)
     promise: str | None = param(
         None, "promise to keep instead of optimising: recall=.9, recall=.9,confidence=.9 or precision=.9; none = no promise"
+    )
+    costs: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={"help": "per label, the costs of a false positive and of a false negative, to minimise instead of optimising"},
     )
     data: dict[str, Any] = field(default_factory=dict, metadata={"help": "files, reading options and fingerprint of the data"})
     tune: dict[str, Any] = field(default_factory=dict, metadata={"help": "number of trials and ranges of `polytag tune`"})
@@ -69,6 +74,10 @@ class Recipe:
                 raise ConfigError(f"the recipe has one {name!r} at its top and another under [options]; keep the one at the top")
         _check_data(values["data"])
         values["promise"] = str(Promise.parse(values["promise"])) if values["promise"] else None
+        values["costs"] = checked_costs(values["costs"])
+        if values["costs"] and (values["promise"] or not values["calibrate"]):
+            other = f"the promise {values['promise']}" if values["promise"] else "calibrate=false"
+            raise ConfigError(f"costs do not go with {other}; leave one of them out")
         checked = dataclasses.replace(self, **{**values, "options": options})
         checked.search()
         return checked
@@ -82,7 +91,7 @@ class Recipe:
     def with_overrides(self, settings: Sequence[str]) -> Self:
         """The recipe with settings such as ``c=2`` or ``ngrams=1,2``: options of the model, or keys of the recipe."""
         cls = class_of(self.model)
-        own = {name: f for name, f in declared(type(self)).items() if name not in ("model", "options", "data", "tune")}
+        own = {name: f for name, f in declared(type(self)).items() if name not in ("model", "options", "data", "tune", "costs")}
         options = {name: f for name, f in declared(cls).items() if name not in own}
         changed: dict[str, Any] = {}
         chosen = dict(self.options)
@@ -110,11 +119,13 @@ class Recipe:
 
     def _table(self) -> dict[str, Any]:
         """The recipe as a TOML table, subtables last; TOML has no null, so the option None becomes the word none."""
-        table = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("options", "data", "tune")}
+        last = ("options", "data", "tune", "costs")
+        table = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in last}
         if self.promise is None:
             del table["promise"]
         options = {name: "none" if value is None else value for name, value in self.options.items()}
-        return {**table, "options": options, "data": dict(self.data), **({"tune": dict(self.tune)} if self.tune else {})}
+        costs = {"costs": dict(self.costs)} if self.costs else {}
+        return {**table, "options": options, **costs, "data": dict(self.data), **({"tune": dict(self.tune)} if self.tune else {})}
 
 
 def _with_part_setting(cls: Any, options: Mapping[str, Any], name: str, text: str) -> dict[str, Any]:

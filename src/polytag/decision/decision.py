@@ -18,7 +18,7 @@ from polytag.errors import ConfigError
 from polytag.kernels.sparse_rows import places_of, stack_rows
 from polytag.kernels.threads import in_threads
 from polytag.labels import LabelSet
-from polytag.metrics.of_sets import macro_f1, micro_f1, subset_accuracy
+from polytag.metrics.of_sets import macro_f1, micro_f1, per_label, subset_accuracy
 from polytag.relabelling.origins import Origins
 from polytag.scores import Kind, Scores
 from polytag.storage.schema import Anything, Array, Number, Sizes, Switch, Table, Text
@@ -146,6 +146,20 @@ class Decision:
         value = METRICS[self.optimise](truth, self.decide(scores, labels))
         self.report = {"rule": "promise", "promise": self.promise, "labels_per_document": kept.labels_per_document}
         self.report |= {"documents": len(scores), "metric": self.optimise, "fitted": value, "cross_fitted": {}}
+        return self
+
+    def fit_costs(self, scores: Scores, truth: csr_array, labels: LabelSet, costs: NDArray[np.float64]) -> Decision:
+        """Predict a label if that is expected to cost less; ``costs`` (labels, 2) are of a false positive and a false negative.
+
+        Predicting costs (1 - p) · false positive on average, leaving out p · false negative: equal at fp / (fp + fn).
+        """
+        if scores.kind != "probability":
+            raise ConfigError("costs need probabilities, and this model has margins; let them be calibrated")
+        self.rule, self.thresholds = "per_label", (costs[:, 0] / costs.sum(axis=1)).astype(np.float32)
+        decided = self.decide(scores, labels)
+        value = METRICS[self.optimise](truth, decided)
+        spent = mean_cost(truth, decided, costs)
+        self.report = {"rule": "cost", "metric": self.optimise, "fitted": value, "cross_fitted": {}, "cost_per_document": spent}
         return self
 
     def held_out_sets(self, scores: Scores, truth: csr_array, labels: LabelSet) -> csr_array:
@@ -277,6 +291,13 @@ class Decision:
     def from_state(cls, state: dict[str, Any]) -> Decision:
         """Restore what ``state`` returned."""
         return cls(**{**state, "thresholds": np.asarray(state["thresholds"])})
+
+
+def mean_cost(truth: csr_array, decided: csr_array, costs: NDArray[np.float64]) -> float:
+    """The cost of all mistakes per document; ``costs`` (labels, 2) are of a false positive and a false negative."""
+    counts = per_label(truth, decided)
+    wrong = (counts.predicted - counts.hits) @ costs[:, 0] + (counts.true - counts.hits) @ costs[:, 1]
+    return float(wrong) / max(1, truth.shape[0])
 
 
 def _decoded_first(scores: Scores, decoded: csr_array, rows: NDArray[np.int64]) -> Scores:

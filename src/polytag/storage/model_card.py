@@ -85,6 +85,9 @@ def _quality(state: Mapping[str, Any]) -> Iterator[str]:
 def _decision(state: Mapping[str, Any]) -> Iterator[str]:
     decision, report = state["decision"], state["decision"]["report"]
     rows = [("rule", _RULES[decision["rule"]]), ("fitted for", decision["optimise"])]
+    if "cost_per_document" in report:
+        fitted = f"least expected costs of mistakes, {report['cost_per_document']:.4g} per held-out document"
+        rows = [("rule", "one threshold per label"), ("fitted for", fitted)]
     if decision.get("promise"):
         needs = report.get("labels_per_document")
         rows += [("promise", decision["promise"] + (f", with {needs:.1f} labels a document" if needs is not None else ""))]
