@@ -5,8 +5,8 @@
 
 The labels, the documents and the metrics are those of ``new_labels.py``: 60 labels are held out of training, then added by name
 and description, and with examples: documents of training, drawn at random, that have them. The threshold comes from the labels of
-training. ``--setfit`` trains SetFit on the same examples, for this number of steps; its own head decides; without examples
-it has no row. ``--vectors`` keeps the vectors of texts in a folder, because encoding takes most of the time.
+training. ``--setfit`` trains SetFit on the same examples, for this number of steps; its own head decides, and without
+examples it has no row. ``--vectors`` keeps the vectors of texts in a folder, because encoding takes most of the time.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Vectors:
 
 
 def trained(model: str, train: Corpus, vectors: Vectors, seed: int) -> Classifier:
-    """A classifier that can add labels; C is not searched for, because known labels are not measured."""
-    classifier = Classifier(model, {"keep_features": True, "seed": seed, "c": [1.0], "folds": 2})
+    """A classifier that can add labels. Its own labels are trained roughly: they are not measured, and nothing depends on them."""
+    classifier = Classifier(model, {"keep_features": True, "seed": seed, "c": [1.0], "folds": 2, "tolerance": 10.0})
     if isinstance(classifier.model, Embed):
         encode = classifier.model._vectors
         classifier.model._vectors = lambda texts, run: vectors.of(texts, lambda some: encode(some, run))  # type: ignore[method-assign]

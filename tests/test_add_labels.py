@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from polytag.classifier import Classifier
 from polytag.corpus import Corpus
@@ -14,6 +15,7 @@ from polytag.decision.decision import Decision
 from polytag.errors import ConfigError, DataError, NotFittedError
 from polytag.labels import LabelSet
 from polytag.models.laco import Laco
+from polytag.nn.labels.cross_attention import SharedHead
 from polytag.run import Run
 
 THINGS = [f"thing{number}" for number in range(24)]
@@ -187,3 +189,17 @@ def test_labels_are_added_after_edits_and_edited_after_they_were_added(classifie
         assert (
             len(found.labels) == len(SEEN) - 2 + len(NEW) + 1 - 1 == len(found.decision.limits("probability", len(found.labels)))
         )
+
+
+def test_labels_kept_out_of_the_shared_head_teach_it_nothing() -> None:
+    """Their loss has no gradient, and the threshold of new labels is fitted on them; with few labels none is kept out."""
+    head = SharedHead(6, 5, 0.0)
+    head.keep_out(0.1, 40, seed=3)
+    assert len(head.like_new) == 4 and head.like_new.tolist() == sorted(set(head.like_new.tolist()))
+    logits = torch.randn(7, 40, requires_grad=True)
+    head.for_loss(logits).sum().backward()
+    assert logits.grad is not None
+    assert np.flatnonzero((logits.grad == 0).all(dim=0).numpy()).tolist() == head.like_new.tolist()
+    head.keep_out(0.1, 18, seed=3)
+    assert head.for_loss(logits) is logits and len(head.like_new) == 18
+    assert not any("taught" in name for name in head.state_dict())

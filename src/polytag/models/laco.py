@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from polytag.config.groups.encoder_settings import WORD_ENCODERS
@@ -27,19 +28,13 @@ from polytag.nn.encoding.encoders import Encoder, Transformer
 from polytag.nn.encoding.frozen_encoder import FROZEN, FrozenEncoder
 from polytag.nn.export.onnx_export import export_network
 from polytag.nn.labels.cooccurrence import PAIR_LOSSES, TASKS, ConditionTask, PairTask
-from polytag.nn.labels.cross_attention import (
-    AGGREGATES,
-    FILTERS,
-    SIMILARITIES,
-    CrossAttention,
-    GridAttention,
-    SharedHead,
-)
+from polytag.nn.labels.cross_attention import AGGREGATES, FILTERS, SIMILARITIES, CrossAttention, GridAttention, SharedHead
 from polytag.nn.labels.label_input import Joint, LabelPart
 from polytag.nn.labels.label_similarity import Nearness
 from polytag.nn.training.batch import Batch
 from polytag.nn.training.warm_start import take_over
 from polytag.relabelling.origins import Origins
+from polytag.scores import Scores
 from polytag.storage.schema import Number, Optional, Schema, Table
 
 if TYPE_CHECKING:
@@ -219,6 +214,10 @@ class Laco(JointModel):
     shared: bool = param(False, "whether a head shared by all labels is trained too, for labels added later", first=True)
     shared_weight: float = param(1.0, "weight of the shared head's loss", minimum=0, when={"shared": (True,)})
     shared_size: int = param(256, "hidden units of the shared head", minimum=1, when={"shared": (True,)})
+    shared_holdout: float = param(
+        0.1, "share of labels that the shared head is not taught, to fit its threshold on", minimum=0, maximum=0.5,
+        when={"shared": (True,)},
+    )  # fmt: skip
     near: bool = param(
         True, "whether the shared head adds the cosine of text and label in the frozen encoder", when={"shared": (True,)}
     )
@@ -263,6 +262,8 @@ class Laco(JointModel):
 
     def _begin(self, texts: Sequence[str], train: Corpus) -> None:
         super()._begin(texts, train)
+        if isinstance(self.network, LacoNetwork) and self.network.shared is not None:
+            self.network.shared.keep_out(self.shared_holdout, len(self.labels), self.seed)
         if not (self.shared and self.near and self.joint) or self.label_text == "new" or self.encoding.encoder in WORD_ENCODERS:
             return
         assert self.tokens is not None and isinstance(self.network, LacoNetwork)
@@ -274,16 +275,18 @@ class Laco(JointModel):
         self.network.near = near
 
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
-        """Train; with a shared head, also fit its threshold on the validation documents, for labels that are added later."""
+        """Train; with a shared head, also fit its threshold on validation documents and labels that it was not taught."""
         self.seen, self.threshold = 0, None
         parts = train.hold_out(valid, self.seed)
         valid = parts.valid
         held = super().fit(parts.train, valid, run)
         self.seen = len(self.labels)
         if self.shared and valid is not None and valid.truth.nnz:
-            assert isinstance(self.network, LacoNetwork)
+            assert isinstance(self.network, LacoNetwork) and self.network.shared is not None
             self.network.shared_only = True
-            self.threshold = float(common(self.score(valid.texts), valid.truth, self.optimise, 0)[0])
+            some, scores = self.network.shared.like_new, self.score(valid.texts)
+            few = Scores.full(scores.matrix.toarray()[:, some], [str(number) for number in some], scores.kind)
+            self.threshold = float(common(few, csr_array(valid.truth[:, some]), self.optimise, 0)[0])
             self.network.shared_only = False
         return None if held is None else held._replace(rows=parts.rows)
 
@@ -296,7 +299,8 @@ class Laco(JointModel):
         if network.condition is not None:
             loss = loss + (1 - self.alpha) * network.condition(joint.labels, batch.targets)
         if network.shared is not None:
-            loss = loss + self.shared_weight * self._label_loss(network.share(joint), batch.targets, batch.judged)
+            shared = network.shared.for_loss(network.share(joint))
+            loss = loss + self.shared_weight * self._label_loss(shared, batch.targets, batch.judged)
         return loss
 
     def _inherit(self, earlier: NeuralModel) -> None:

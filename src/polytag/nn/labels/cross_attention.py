@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 AGGREGATES = ("mean", "sum", "units")
 SIMILARITIES = ("dot", "cosine")
 FILTERS = ("words", "grid")
+_FEWEST_OUT = 3  # with fewer labels to keep out, none are
 LEAST = 1e-3  # minimum weight of a word; the maximum is 1
 
 
@@ -128,6 +131,26 @@ class SharedHead(nn.Module):
         self.both = nn.Linear(hidden, size, bias=False)
         self.dropout = nn.Dropout(dropout)
         self.score = nn.Linear(size, 1)
+        self.taught: Tensor
+        self.register_buffer("taught", torch.zeros(0, dtype=torch.bool), persistent=False)
+        self.partly = False
+
+    def keep_out(self, share: float, n_labels: int, seed: int) -> None:
+        """Choose labels at random that the loss does not teach, if there are at least three; they are like new ones."""
+        count = int(share * n_labels)
+        taught = np.ones(n_labels, dtype=np.bool_)
+        self.partly = count >= _FEWEST_OUT
+        taught[np.random.default_rng(seed).permutation(n_labels)[:count]] = not self.partly
+        self.taught = torch.from_numpy(taught)
+
+    def for_loss(self, logits: Tensor) -> Tensor:
+        """Logits whose gradient is zero for labels that are kept out."""
+        return torch.where(self.taught, logits, logits.detach()) if self.partly else logits
+
+    @property
+    def like_new(self) -> NDArray[np.int64]:
+        """The numbers of the labels that are kept out; all if none is."""
+        return np.flatnonzero(self.taught.cpu().numpy() != self.partly)
 
     def forward(self, documents: Tensor, labels: Tensor) -> Tensor:
         """Logits (batch, labels) from label-specific document vectors and label states, both (batch, labels, hidden)."""
