@@ -86,8 +86,10 @@ def test_the_whole_story(browser: Any, served: Served, tmp_path: Path) -> None:
     page.get_by_role("slider").fill("0.6")
     page.wait_for_function("() => document.querySelector('.ways .note').textContent.includes('60 test documents')")
     few = len(visit.labels())
-    page.get_by_role("slider").fill("0.9")
-    page.wait_for_function("few => document.querySelectorAll('.rows:not(.rest) .row').length > few", arg=few)
+    with page.expect_response("**/promise?goal=recall%3D0.90"):
+        page.get_by_role("slider").fill("0.9")
+    page.wait_for_function("() => !document.querySelector('.ways .note.waiting')")
+    assert len(visit.labels()) >= few
     page.get_by_text("Model's choice").click()
     assert visit.labels() == decided
 
@@ -278,8 +280,10 @@ def test_files_are_read_and_bad_ones_are_refused_in_words(browser: Any, served: 
     assert page.input_value("textarea") == f"{TEXT}\nsecond paragraph"
     give("two.csv", f'id,text\na,"{TEXT}"\nb,"{OTHER}"\n'.encode())
     page.get_by_text("document 1 of 2").wait_for()
+    page.wait_for_function("() => !document.querySelector('.columns.waiting')")
     visit.button("go on").click()
-    page.wait_for_selector('.row[data-label="opera"]')
+    page.get_by_text("document 2 of 2").wait_for()
+    page.wait_for_selector('.rows:not(.rest) .row[data-label="opera"]')
     assert page.input_value("textarea") == OTHER and corrections(visit)[0]["document"] == "a"
     visit.row("opera").hover()
     page.wait_for_selector(".marks mark")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -20,20 +19,21 @@ class LabelSearch:
     """An index of the names, ids and descriptions of a label set; a query is one scan of compiled code."""
 
     def __init__(self, labels: LabelSet, counts: NDArray[Any]) -> None:
-        """Join all names into one text, and remember where each of them starts."""
+        """Join all names into one text, frequent labels first: a scan finds the best matches first and stops early."""
         self.labels = labels
         self.counts = [int(count) for count in counts]
-        self._names = _Joined(labels.names)
+        self._ranked = sorted(range(len(labels)), key=lambda number: (-self.counts[number], number))
+        self._names = _Joined([labels[number] for number in self._ranked])
 
     def find(self, query: str, limit: int) -> list[int]:
         """Numbers of labels that contain a query; an empty query finds the most frequent labels."""
         wanted = " ".join(query.split())[:_LONGEST].casefold()
         if not wanted:
-            return self._by_count[:limit]
+            return self._ranked[:limit]
         number = self.labels.find(query.strip())
         found: dict[int, None] = {} if number is None else {number: None}
-        for tier in self._tiers(wanted):
-            found |= dict.fromkeys(sorted(tier - found.keys(), key=self._order))
+        for line in self._lines(wanted):
+            found[self._ranked[line]] = None
             if len(found) >= limit:
                 break
         return list(found)[:limit]
@@ -52,22 +52,16 @@ class LabelSearch:
             found["children"] = len(self._below[number])
         return found
 
-    def _tiers(self, wanted: str) -> Iterator[set[int]]:
-        word = re.escape(wanted)
-        for pattern in (f"\n{word}", rf"(?<=[^\w\n]){word}", word):
-            yield self._names.matches(pattern)
-        yield self._descriptions.matches(rf"\b{word}")
-
-    def _order(self, number: int) -> tuple[int, int]:
-        return -self.counts[number], number
+    def _lines(self, wanted: str) -> Iterator[int]:
+        """Lines with the query at their start, at the start of a word, at any place, or in the description."""
+        yield from self._names.lines(f"\n{wanted}")
+        yield from self._names.lines(wanted, words=True)
+        yield from self._names.lines(wanted)
+        yield from self._descriptions.lines(wanted, words=True)
 
     @cached_property
     def _descriptions(self) -> _Joined:
-        return _Joined([self.labels.descriptions.get(name, "") for name in self.labels.names])
-
-    @cached_property
-    def _by_count(self) -> list[int]:
-        return sorted(range(len(self.labels)), key=self._order)
+        return _Joined([self.labels.descriptions.get(self.labels[number], "") for number in self._ranked])
 
     @cached_property
     def _below(self) -> dict[int, list[int]]:
@@ -85,6 +79,13 @@ class _Joined:
         self.text = "\n" + "\n".join(lines)
         self.starts: list[int] = np.cumsum([0, *(len(line) + 1 for line in lines[:-1])]).tolist()
 
-    def matches(self, pattern: str) -> set[int]:
-        """The lines that a pattern matches."""
-        return {bisect_right(self.starts, match.start()) - 1 for match in re.finditer(pattern, self.text)}
+    def lines(self, wanted: str, words: bool = False) -> Iterator[int]:
+        """The lines that contain something, in order, each once; with ``words``, at the start of a word."""
+        at = self.text.find(wanted)
+        while at >= 0:
+            before = self.text[at - 1]  # the text starts with a line break
+            if not words or not (before.isalnum() or before == "_"):
+                line = bisect_right(self.starts, at) - 1
+                yield line
+                at = self.starts[line + 1] - 1 if line + 1 < len(self.starts) else len(self.text)
+            at = self.text.find(wanted, at + 1)

@@ -157,7 +157,7 @@ class LabelMap {
       pen.globalAlpha = this.picked && one !== this.picked && !near.has(one) ? 0.25 : 0.8;
       pen.fillStyle = resolved(colours[group]);
       pen.beginPath();
-      pen.arc(x, y, 2.5 + 7 * Math.sqrt(one.count / most), 0, 2 * Math.PI);
+      pen.arc(x, y, (2.5 + 7 * Math.sqrt(one.count / most)) * Math.min(2, Math.sqrt(this.view.scale)), 0, 2 * Math.PI);
       pen.fill();
     }
     pen.globalAlpha = 1;
