@@ -53,7 +53,7 @@ class Vectors:
 
 
 def trained(model: str, train: Corpus, vectors: Vectors, seed: int) -> Classifier:
-    """A classifier that can add labels. Its own labels are trained roughly: they are not measured, and nothing depends on them."""
+    """A classifier that can add labels. Its own labels are trained roughly, as nothing depends on them."""
     classifier = Classifier(model, {"keep_features": True, "seed": seed, "c": [1.0], "folds": 2, "tolerance": 10.0})
     if isinstance(classifier.model, Embed):
         encode = classifier.model._vectors
