@@ -247,6 +247,8 @@ PYTHON: list[tuple[str, Callable[[Misused], Any], str]] = [
     ("set numbers", lambda have: LabelSet([1, 2]), "label 0 is 1, of type int; label names are text"),
     ("set twice", lambda have: LabelSet(["a", "a"]), "'a' is listed 2 times"),
     ("set ids", lambda have: LabelSet(["a"], ids={"a": 7}), "the ids of a label set have 'a': 7; names and values are text"),
+    ("set titles", lambda have: LabelSet(["a"], titles={"a": "x"}), "the titles of 'a' of a label set are 'x'; pass a dict"),
+    ("set statements", lambda have: LabelSet(["a"], statements={"a": 5}), "the statements of 'a' are 5; pass a list of str"),
     ("set parents", lambda have: LabelSet(["a"], parents=["a"]), r"the parents of a label set are \['a'\]; pass a dict"),
     ("set records", lambda have: LabelSet.from_records([1]), "1 is not a label"),
     ("set read", lambda have: LabelSet.read(5), "5 is not a path"),

@@ -79,6 +79,10 @@ class LabelSet:
         texts = {"ids": ids, "notations": notations, "descriptions": descriptions, "statuses": statuses}
         for what, table in (*texts.items(), ("parents", single)):
             _check_table(what, table)
+        for name, own in (titles or {}).items():
+            _check_table(f"titles of {name!r}", own)
+        for name, lines in (statements or {}).items():
+            _text_names(lines if not isinstance(lines, str) else None, f"statements of {name!r}")
         self.ids = dict(ids or {})
         self.notations = {name: text for name, text in (notations or {}).items() if text}
         self.descriptions = {name: text for name, text in (descriptions or {}).items() if text}
@@ -346,12 +350,12 @@ def _take_nested(tables: dict[str, dict[str, Any]], name: str, record: Mapping[s
             tables.setdefault(key, {})[name] = value
 
 
-def _text_names(names: Any) -> tuple[str, ...]:
+def _text_names(names: Any, what: str = "label names") -> tuple[str, ...]:
     """The names as a tuple, if all of them are text."""
     try:
         found = tuple(names)
     except TypeError:
-        raise DataError(f"the label names are {brief(names)}; pass a list of str") from None
+        raise DataError(f"the {what} are {brief(names)}; pass a list of str") from None
     if not set(map(type, found)) <= {str}:
         for number, name in enumerate(found):
             if not isinstance(name, str):

@@ -129,7 +129,7 @@ def _section(title: str, header: tuple[str, str], rows: list[tuple[str, str]]) -
 
 def _cell(text: str) -> str:
     """A text that cannot leave its cell, nor become markup."""
-    plain = " ".join(text.split())
+    plain = " ".join(str(text).split())  # a name that is no text is refused later, by what reads the state back
     for mark in ("\\", "|", "`", "*", "[", "]"):
         plain = plain.replace(mark, "\\" + mark)
     return plain.replace("<", "&lt;")
