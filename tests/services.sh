@@ -5,6 +5,7 @@ set -u
 
 ROWS='
 chromium chromium fonts-dejavu-core
+psql postgresql
 java default-jre-headless
 '
 
