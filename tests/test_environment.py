@@ -92,9 +92,9 @@ needs_permissions = pytest.mark.skipif(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("predict {run} {tmp}/secret.jsonl", "secret.jsonl' is not readable"),
+        ("predict {run} {tmp}/secret.jsonl", "secret.jsonl: permission denied"),
         ("predict {run} {files}/test.jsonl --out {tmp}/out.jsonl", "out.jsonl: permission denied"),
-        ("predict {run} {files}/test.jsonl --out {tmp}/secret.jsonl", "secret.jsonl' is not readable"),
+        ("predict {run} {files}/test.jsonl --out {tmp}/secret.jsonl", "secret.jsonl: permission denied"),
         ("predict {run} {files}/test.jsonl --out {tmp}/deeper/out.jsonl", "deeper: permission denied"),
         ("train {files}/train.jsonl --out {tmp}/r", "r: a run cannot be kept here (Permission denied)"),
         ("data sample --out {tmp}", "train.jsonl.xz: permission denied"),

@@ -529,7 +529,7 @@ VERBS: list[tuple[str, str]] = [
     (TRAIN + " --set max_words=1e30", "'max_words' is '1e30', but it must be a whole number"),
     (TRAIN + " --optimise f1", "'optimise' is 'f1'"),
     (TRAIN + " --from nowhere", "no such folder"),
-    (TRAIN + " --from {run}", "cannot continue an earlier run"),
+    (TRAIN + " --from {run} --model lp", "the earlier model is 'br'"),
     (TRAIN + " --model cnn --set filters=0", "'filters' is 0"),
     ("train {files}/train.jsonl --separator", "requires an argument"),
     (TRAIN + " --model bert --set encoder=./none", "no such folder; name a folder"),

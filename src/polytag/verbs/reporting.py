@@ -22,6 +22,7 @@ from polytag.errors import ConfigError, DataError, PolytagError, file_error
 from polytag.formats.document import ReadOptions
 from polytag.formats.streams import reading
 from polytag.metrics.of_sets import calibration_error, evaluate
+from polytag.metrics.of_trees import tree_metrics
 from polytag.metrics.outcome import Outcome
 from polytag.report.composition import composed
 from polytag.report.data_table import latex_of, markdown_of
@@ -137,7 +138,11 @@ def _evidence(name: str, folder: str | Path, classifier: Classifier, corpus: Cor
 
 
 def _metrics(outcome: Outcome, predicted: csr_array, documents: int) -> dict[str, float]:
-    found = evaluate(outcome.truth, predicted, outcome.scores, train_counts=outcome.train_counts, train_documents=documents)
+    found = evaluate(
+        outcome.truth, predicted, outcome.scores, train_counts=outcome.train_counts, train_documents=documents,
+        weights=outcome.weights, unknown=outcome.unknown,
+    )  # fmt: skip
+    found |= tree_metrics(outcome.truth, predicted, outcome.labels, outcome.weights)
     if outcome.scores.kind == "probability":
         found["calibration_error"] = calibration_error(outcome.truth, outcome.scores)
     return found
