@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from conftest import Command
 from polytag.classifier import Classifier
 from polytag.corpus import Corpus
+from polytag.decision.calibration import blended
 from polytag.errors import ConfigError, DataError
 from polytag.linear.prior import Growth, Prior, learn_on, widened
 from polytag.linear.svm import Problem, Separators, Solver, train_separators
@@ -207,6 +208,14 @@ def test_with_kept_rows_learning_on_is_training_on_all(model: str) -> None:
     held = [later.fit(two, None, Run()), whole.fit(one.concat(two), None, Run())]
     assert later.score(test.texts).matrix.toarray() == pytest.approx(whole.score(test.texts).matrix.toarray(), abs=1e-4)
     assert held[0] is not None and held[1] is not None and len(held[0].scores) == len(held[1].scores)
+
+
+def test_labels_differ_in_their_thresholds_as_old_and_new_documents_say() -> None:
+    new, old = np.array([0.3, 0.4, 0.5, 0.9], np.float32), np.array([0.1, 0.2, 0.6], np.float32)
+    assert blended(new, old, np.ones(4)) == pytest.approx(new)
+    kept = blended(new, old, np.zeros(4))  # the median of the new, the differences of the old; a new label has its own
+    assert kept == pytest.approx([0.45 - 0.1, 0.45, 0.45 + 0.4, 0.9])
+    assert blended(new, old, np.full(4, 0.5)) == pytest.approx((kept + new) / 2)
 
 
 def test_no_text_and_no_row_stays_without_keep_features(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from polytag.config.label_costs import cost_table
 from polytag.config.recipe import Recipe, build_model
@@ -155,6 +157,8 @@ class Classifier:
         if valid is not None:
             self.training["valid_documents"] = len(valid)
         fewest = min(int(np.diff(part.truth.indptr).min()) for part in (train, valid) if part is not None)
+        if self._earlier is not None and self.model.steady:
+            fewest = min(fewest, self._earlier.decision.min_labels)
         self._fit_decision(held, fewest)
 
     def _fit_decision(self, held: HeldOut | None, fewest: int) -> None:
@@ -172,6 +176,7 @@ class Classifier:
             log.warning("too few documents for a hold-out: the thresholds are not fitted")
             return
         scores, truth = held.scores, held.truth
+        earlier, share = self._evidence(truth)
         if self.recipe.calibrate and scores.kind == "margin":
             if promise:  # what is promised is measured on documents that the calibration did not see
                 half = np.random.default_rng(self.recipe.seed).permutation(len(scores)) % 2 == 0
@@ -179,16 +184,27 @@ class Classifier:
                 scores, truth = select(scores, ~half), truth[~half]
             else:
                 self.calibration = Platt.fit(scores, truth)
+            if earlier is not None and earlier.calibration is not None:
+                self.calibration = self.calibration.blended(earlier.calibration, share)
             scores = self.calibration.apply(scores)
         if self.recipe.costs:
             self.decision.fit_costs(scores, truth, self.labels, cost_table(self.recipe.costs, self.labels.names))
         else:
             self.decision.fit(scores, truth, self.labels)
+            if earlier is not None:
+                self.decision.blend(earlier.decision, share, scores, truth, self.labels)
         sets = self.decision.held_out_sets(scores, truth, self.labels)
         self.abstention = Abstention.fit(scores, truth, sets)
         self.decision.report["metrics"] = {"documents": len(scores), **main_metrics(truth, sets)}
         if scores.kind == "probability":
             self.decision.report["calibration_error"] = calibration_error(truth, scores)
+
+    def _evidence(self, truth: csr_array) -> tuple[Classifier | None, NDArray[np.float64]]:
+        """The earlier classifier, if its documents are not held out too, and the share of each label's documents that are."""
+        new = np.bincount(truth.indices, minlength=len(self.labels))
+        share = np.asarray(new / np.maximum(1, self.training["label_counts"]), dtype=np.float64)
+        old = self.model.steady and truth.shape[0] < int(self.training["documents"])
+        return (self._earlier if old else None), np.clip(share, 0, 1)
 
     def learn(self, texts: Sequence[str], labels: Sequence[Sequence[str]] | Any) -> Self:
         """Learn from a few more documents, such as corrections, in well under a second; labels may be new.

@@ -73,6 +73,13 @@ def _fit(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
     return float(slope[0]), float(offset[0])
 
 
+def blended(values: NDArray[Any], earlier: NDArray[Any], share: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The median of the values, and the mean of how each label differs from it and differed earlier; new labels come last."""
+    centre, before = np.median(values), np.median(earlier)
+    old = np.append(earlier - before, (values - centre)[len(earlier) :])
+    return np.asarray(centre + share * (values - centre) + (1 - share) * old, dtype=np.float32)
+
+
 @dataclass
 class Platt:
     """Platt scaling: a sigmoid per label, shrunk towards the global one if the label has few entries."""
@@ -110,6 +117,11 @@ class Platt:
     def probabilities(self, margins: NDArray[np.float32]) -> NDArray[np.float32]:
         """The probabilities of all labels, from margins (documents, labels)."""
         return _sigmoid(margins * self.slopes + self.offsets)  # float32
+
+    def blended(self, earlier: Platt, share: NDArray[np.float64]) -> Platt:
+        """With what the labels of an earlier calibration differed by; ``share`` is the weight of this one, for every label."""
+        slopes = blended(self.slopes, earlier.slopes, share)
+        return Platt(np.maximum(slopes, 1e-3), blended(self.offsets, earlier.offsets, share))
 
     def extended(self, new: int, *, log_odds: bool = False) -> Platt:
         """For ``new`` more labels, with the medians of the known slopes and offsets; ``log_odds``: their margins are log-odds."""

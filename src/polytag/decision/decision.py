@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from polytag.config.groups.common_settings import METRIC_NAMES
 from polytag.config.promise import Promise
+from polytag.decision.calibration import blended
 from polytag.decision.risk_control import Sets, keep
 from polytag.decision.thresholds import Evidence, apply, common, evidence, select
 from polytag.errors import ConfigError
@@ -177,6 +178,20 @@ class Decision:
             sets.append(trial.decide(select(scores, held), labels))
             rows.append(np.flatnonzero(held))
         return csr_array(stack_rows(sets)[np.argsort(np.concatenate(rows))])
+
+    def blend(self, earlier: Decision, share: NDArray[np.float64], scores: Scores, truth: csr_array, labels: LabelSet) -> None:
+        """Let thresholds of labels differ as those of an earlier decision did, as far as these scores say less about them.
+
+        ``share`` is the weight of these scores, for every label.
+        """
+        if {self.rule, earlier.rule} - {"threshold", "per_label"}:
+            return
+        known = len(labels) if len(earlier.thresholds) == 1 else len(earlier.thresholds)
+        own, old = np.broadcast_to(self.thresholds, (len(labels),)), np.broadcast_to(earlier.thresholds, (known,))
+        if scores.kind == "probability":  # a threshold above 1 stands for never
+            own, old = np.minimum(own, 1), np.minimum(old, 1)
+        self.thresholds, self.rule = blended(own, old, share), "per_label"
+        self.report = {**self.report, "fitted": METRICS[self.optimise](truth, self.decide(scores, labels))}
 
     def extend(self, known: int, new: int, threshold: float | NDArray[np.float64] | None) -> None:
         """Add ``new`` labels with this threshold, or one for each, or with the median threshold of the known labels."""

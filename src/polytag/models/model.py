@@ -110,6 +110,8 @@ class Model(ABC):
     """Whether its network can be exported to ONNX."""
     continuable: ClassVar[bool] = False
     """Whether training can start from a trained model of the same class."""
+    steady: ClassVar[bool] = False
+    """Whether scores after learning on are comparable with those before, so that thresholds may be means of both."""
     extendable: ClassVar[bool] = False
     """Whether labels can be added after training, with suitable settings."""
     composite: ClassVar[bool] = False

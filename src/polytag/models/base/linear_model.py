@@ -45,6 +45,7 @@ class LinearModel(Model):
     learns_from_valid: ClassVar[bool] = True
     judged: ClassVar[tuple[str, ...]] = ("weights", "unknown")
     continuable: ClassVar[bool] = True
+    steady: ClassVar[bool] = True
 
     solver: SolverSettings = group(SolverSettings)
     held_out: HoldOutSettings = group(HoldOutSettings, without=("holdout", "refit"), limits={"folds": (2, 20)})
