@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1200, "height": 900}
-WAIT = 20_000  # milliseconds; a busy machine takes its time
+WAIT = 60_000  # milliseconds; a busy machine takes its time
 TEXT = "the trawler left the harbour with herring and cod, the net torn by wind, rain and storm under a cloud"
 
 
