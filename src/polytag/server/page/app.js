@@ -64,6 +64,7 @@ function modelChoice() {
 function choose(name) {
   state.model = name;
   state.threshold = model().threshold ?? 0.5;
+  state.promise.kept = null;
   forget();
   sentence(t("model_chosen", { name }));
   drawView();
@@ -137,9 +138,6 @@ window.addEventListener("hashchange", () => {
   window.scrollTo(0, 0);
 });
 window.addEventListener("token-needed", askToken);
-window.addEventListener("models-changed", async () => {
-  state.models = (await service.models()).models;
-});
 window.addEventListener("unhandledrejection", (event) => {
   if (event.reason?.name === "AbortError") event.preventDefault();
   else if (event.reason?.status !== undefined) {

@@ -207,7 +207,8 @@ class LabelView {
     forget();
     this.more = MORE;
     this.text.show();
-    this.text.area.focus({ preventScroll: true });
+    if (document.activeElement === document.body) this.text.area.focus({ preventScroll: true }); // the arrow was drawn anew
+    sentence(t("document_of", { at: at + 1, n: state.documents.length }));
     this.predict();
   }
 }
