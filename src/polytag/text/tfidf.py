@@ -191,13 +191,15 @@ class Tfidf:
         """
         new = self.empty()
         keys, df = new.document_frequencies(texts)
-        known, before = np.isin(keys, self.keys), np.isin(short_keys(keys, ordered=False), self.rare)
+        known, before = _among(keys, self.keys), _among(short_keys(keys, ordered=False), self.rare)
         df = df + (before & ~known)
         keep = known | (df >= min(self.min_df, max(1, len(texts) // 2)))
         fresh, room = np.flatnonzero(keep & ~known), self.max_features - len(self.keys) if self.max_features else len(keys)
         keep[fresh[np.argsort(-df[fresh], kind="stable")[max(0, room) :]]] = False
         new._set(*_merged((self.keys, self._frequencies()), (keys[keep], df[keep])), self.documents + len(texts))
-        new.rare = np.union1d(self.rare, short_keys(keys[~keep]))
+        more = short_keys(keys[~keep])
+        more = more[~_among(more, self.rare)]
+        new.rare = np.insert(self.rare, np.searchsorted(self.rare, more), more)
         new.find_terms(texts, self)
         return new
 
@@ -339,6 +341,13 @@ class Tfidf:
         indices, data = np.empty(len(found), np.int32), np.empty(len(found), np.float32)
         count = _weigh(found, indptr, self.idf, self.sublinear, own, indices, data)
         return own, indices[:count].copy(), data[:count].copy()
+
+
+def _among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each value is among others, which are sorted and many."""
+    if not len(ordered):
+        return np.zeros(len(values), dtype=np.bool_)
+    return np.asarray(ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values)
 
 
 def short_keys(keys: NDArray[np.uint64], *, ordered: bool = True) -> NDArray[np.uint32]:
