@@ -10,19 +10,17 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
-from polytag.config.label_costs import cost_table
 from polytag.config.recipe import Recipe, build_model
 from polytag.config.settings import effective
 from polytag.corpus import Corpus
 from polytag.decision.abstention import Abstention, automated, checked_share
 from polytag.decision.calibration import Platt
 from polytag.decision.decision import Decision
+from polytag.decision.held_out_fit import Before, fit_on_held_out
 from polytag.decision.predicted_sets import Prediction, predictions
-from polytag.decision.thresholds import select
 from polytag.editing.label_edits import apply_edits
+from polytag.editing.new_labels import add_new_labels, learn_from
 from polytag.errors import ConfigError, DataError, NotFittedError, brief
 from polytag.explain.explanation import Explanation
 from polytag.explain.judge import Judge
@@ -31,12 +29,11 @@ from polytag.formats.document import ReadOptions
 from polytag.formats.inputs import checked_count, checked_mapping, checked_path, checked_texts, listed_texts
 from polytag.kernels.sparse_rows import stack_rows, without
 from polytag.labels import LabelSet
-from polytag.metrics.of_sets import calibration_error, evaluate, main_metrics
-from polytag.metrics.of_trees import tree_metrics
+from polytag.metrics.of_outcomes import outcome_metrics
 from polytag.metrics.outcome import Outcome, widen
 from polytag.models.base.judgement import judged_only, warn_of_ignored
 from polytag.models.base.saved_model import SavedModel, restoring
-from polytag.models.model import Examples, Extension, HeldOut, Model, model_name
+from polytag.models.model import HeldOut, Model, model_name
 from polytag.relabelling.edit import Edit
 from polytag.run import Run
 from polytag.scores import Scores
@@ -159,52 +156,18 @@ class Classifier:
         fewest = min(int(np.diff(part.truth.indptr).min()) for part in (train, valid) if part is not None)
         if self._earlier is not None and self.model.steady:
             fewest = min(fewest, self._earlier.decision.min_labels)
-        self._fit_decision(held, fewest)
+        known = None if held is None else (held.scores, held.truth)
+        fitted = fit_on_held_out(known, self.labels, self.recipe, self.model.rule, fewest, self._before(held))
+        self.calibration, self.decision, self.abstention = fitted
 
-    def _fit_decision(self, held: HeldOut | None, fewest: int) -> None:
-        """Fit calibration and decision on held-out scores; ``fewest`` is the minimum number of labels of a document."""
-        fewest = 0 if self.recipe.costs else fewest
-        least = fewest if self.recipe.min_labels is None else self.recipe.min_labels
-        promise = self.recipe.promise or ""
-        self.decision = Decision(self.model.rule, self.recipe.optimise, least, self.recipe.closed, promise=promise)
-        self.calibration = self.abstention = None
-        if held is None or not len(held.scores) or not held.truth.nnz:
-            if self.recipe.costs:
-                raise DataError("too few documents for a hold-out, so costs cannot be minimised; give more, or --valid")
-            if promise:
-                raise DataError(f"too few documents for a hold-out, so {promise} cannot be promised; give more, or --valid")
-            log.warning("too few documents for a hold-out: the thresholds are not fitted")
-            return
-        scores, truth = held.scores, held.truth
-        earlier, share = self._evidence(truth)
-        if self.recipe.calibrate and scores.kind == "margin":
-            if promise:  # what is promised is measured on documents that the calibration did not see
-                half = np.random.default_rng(self.recipe.seed).permutation(len(scores)) % 2 == 0
-                self.calibration = Platt.fit(select(scores, half), truth[half])
-                scores, truth = select(scores, ~half), truth[~half]
-            else:
-                self.calibration = Platt.fit(scores, truth)
-            if earlier is not None and earlier.calibration is not None:
-                self.calibration = self.calibration.blended(earlier.calibration, share)
-            scores = self.calibration.apply(scores)
-        if self.recipe.costs:
-            self.decision.fit_costs(scores, truth, self.labels, cost_table(self.recipe.costs, self.labels.names))
-        else:
-            self.decision.fit(scores, truth, self.labels)
-            if earlier is not None:
-                self.decision.blend(earlier.decision, share, scores, truth, self.labels)
-        sets = self.decision.held_out_sets(scores, truth, self.labels)
-        self.abstention = Abstention.fit(scores, truth, sets)
-        self.decision.report["metrics"] = {"documents": len(scores), **main_metrics(truth, sets)}
-        if scores.kind == "probability":
-            self.decision.report["calibration_error"] = calibration_error(truth, scores)
-
-    def _evidence(self, truth: csr_array) -> tuple[Classifier | None, NDArray[np.float64]]:
-        """The earlier classifier, if its documents are not held out too, and the share of each label's documents that are."""
-        new = np.bincount(truth.indices, minlength=len(self.labels))
-        share = np.asarray(new / np.maximum(1, self.training["label_counts"]), dtype=np.float64)
-        old = self.model.steady and truth.shape[0] < int(self.training["documents"])
-        return (self._earlier if old else None), np.clip(share, 0, 1)
+    def _before(self, held: HeldOut | None) -> Before | None:
+        """What an earlier training fitted, unless its documents are held out too."""
+        earlier = self._earlier
+        if held is None or earlier is None or not self.model.steady or held.truth.shape[0] >= int(self.training["documents"]):
+            return None
+        new = np.bincount(held.truth.indices, minlength=len(self.labels))
+        share = np.clip(new / np.maximum(1, self.training["label_counts"]), 0, 1)
+        return Before(earlier.calibration, earlier.decision, np.asarray(share, dtype=np.float64))
 
     def learn(self, texts: Sequence[str], labels: Sequence[Sequence[str]] | Any) -> Self:
         """Learn from a few more documents, such as corrections, in well under a second; labels may be new.
@@ -212,27 +175,8 @@ class Classifier:
         Linear models can. Calibration and thresholds stay; those of new labels are the medians of the known ones.
         """
         self._require_trained()
-        corpus = Corpus.of(texts, labels)
-        grown = self.labels.union(corpus.labels)
-        corpus = corpus.with_labels(grown)
-        self.model.learn(corpus)
-        self._add(grown, Extension())
-        counts = np.asarray(self.training["label_counts"]) + np.bincount(corpus.truth.indices, minlength=len(grown))
-        self.training = {"documents": int(self.training["documents"]) + len(corpus), "label_counts": counts.astype(np.int64)}
+        learn_from(self, Corpus.of(texts, labels))
         return self
-
-    def _add(self, labels: LabelSet, found: Extension) -> None:
-        """Make room for new labels, which come last, in what decides about scores."""
-        new = len(labels) - len(self.labels)
-        if new:
-            limit = found.threshold
-            if self.calibration is not None:
-                self.calibration = self.calibration.extended(new, log_odds=found.log_odds)
-                limit = 1 / (1 + np.exp(-np.asarray(limit))) if found.log_odds else limit
-            self.decision.extend(len(self.labels), new, limit)
-            counts = np.pad(np.asarray(self.training["label_counts"]), (0, new))
-            self.training = {**self.training, "label_counts": counts}
-        self.labels = labels
 
     def add_labels(self, labels: LabelSet | Mapping[str, str], examples: Corpus | None = None) -> Self:
         """Add labels that were not in training, as ``{name: description}``; a description may be empty.
@@ -241,16 +185,7 @@ class Classifier:
         ``br`` can, with ``keep_features=true``, and ``laco`` with ``shared=true``. Other models raise ConfigError.
         """
         self._require_trained()
-        if not isinstance(labels, LabelSet | Mapping):
-            raise DataError(f"the new labels are {brief(labels)}; pass a dict such as {{'name': 'description'}}, or a LabelSet")
-        new = labels if isinstance(labels, LabelSet) else LabelSet(labels, descriptions=labels)
-        if again := [name for name in new if name in self.labels]:
-            raise DataError(f"the label {again[0]!r} is known already; leave it out")
-        if not len(new):
-            raise DataError("there is no label to add; give at least one name")
-        found = self.model.extend(new, None if examples is None else _examples_of(new, examples))
-        self._add(self.model.labels, found)
-        self.edits = [*self.edits, Edit("add", (), new.names).recorded()]
+        add_new_labels(self, labels, examples)
         return self
 
     # -- edits of labels -------------------------------------------------------------------------------------------
@@ -360,16 +295,7 @@ class Classifier:
             corpus = Corpus.of(corpus, labels, classes=classes)
         share = None if ask is None else self.asking(ask)
         found = self.outcome(corpus)
-        counts, scores = found.train_counts, found.scores
-        metrics = evaluate(
-            found.truth, found.predicted, scores, train_counts=counts, train_documents=int(self.training["documents"]),
-            weights=found.weights, unknown=found.unknown,
-        )  # fmt: skip
-        metrics |= tree_metrics(found.truth, found.predicted, found.labels, found.weights)
-        unseen = counts == 0
-        metrics["unseen_labels"] = float(len(np.unique(found.truth.indices[unseen[found.truth.indices]])))
-        if scores.kind == "probability":
-            metrics["calibration_error"] = calibration_error(found.truth, scores, weights=found.weights)
+        metrics = outcome_metrics(found, int(self.training["documents"]))
         if share is not None and self.abstention is not None and found.sureness is not None:
             metrics |= automated(found.truth, found.predicted, found.sureness, self.abstention.level(share))
         return metrics
@@ -480,16 +406,6 @@ def _named(name: Any, given: Any) -> Recipe:
     own = {key: options[key] for key in keys if key in options}
     rest = {key: value for key, value in options.items() if key not in own}
     return Recipe(model=name, options=rest, **own).checked()
-
-
-def _examples_of(new: LabelSet, examples: Corpus) -> Examples:
-    """The examples of labels that are added; others are refused."""
-    if not isinstance(examples, Corpus):
-        raise DataError(f"the examples are {brief(examples)}; pass a Corpus, as in Corpus.of(['a text'], [['a label']])")
-    for label in np.unique(examples.truth.indices).tolist():
-        if new.find(examples.labels[label]) is None:
-            raise DataError(f"an example has the label {examples.labels[label]!r}, which is not added; add it, or leave it out")
-    return Examples(examples.texts, examples.with_labels(new).truth)
 
 
 def _text_of(pair: Any) -> Any:

@@ -21,9 +21,7 @@ from polytag.decision.decision import Decision
 from polytag.errors import ConfigError, DataError, PolytagError, file_error
 from polytag.formats.document import ReadOptions
 from polytag.formats.streams import reading
-from polytag.metrics.of_sets import calibration_error, evaluate
-from polytag.metrics.of_trees import tree_metrics
-from polytag.metrics.outcome import Outcome
+from polytag.metrics.of_outcomes import outcome_metrics
 from polytag.report.composition import composed
 from polytag.report.data_table import latex_of, markdown_of
 from polytag.report.draft import Draft
@@ -133,19 +131,8 @@ def _evidence(name: str, folder: str | Path, classifier: Classifier, corpus: Cor
     decision = classifier.decision
     plain = Decision("auto", decision.optimise, decision.min_labels, decision.closed).decide(outcome.scores, outcome.labels)
     documents = int(classifier.training["documents"])
-    metrics, simple = (_metrics(outcome, sets, documents) for sets in (outcome.predicted, plain))
+    metrics, simple = (outcome_metrics(outcome, documents, sets) for sets in (outcome.predicted, plain))
     return replace(base, outcome=outcome, plain=plain, metrics=metrics, plain_metrics=simple)
-
-
-def _metrics(outcome: Outcome, predicted: csr_array, documents: int) -> dict[str, float]:
-    found = evaluate(
-        outcome.truth, predicted, outcome.scores, train_counts=outcome.train_counts, train_documents=documents,
-        weights=outcome.weights, unknown=outcome.unknown,
-    )  # fmt: skip
-    found |= tree_metrics(outcome.truth, predicted, outcome.labels, outcome.weights)
-    if outcome.scores.kind == "probability":
-        found["calibration_error"] = calibration_error(outcome.truth, outcome.scores)
-    return found
 
 
 def _train_seconds(folder: Path) -> float | None:
