@@ -54,24 +54,25 @@ def test_no_request_that_the_document_allows_causes_an_internal_error(model: Hos
         schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")
         operations = [result.ok() for result in schema.get_all_operations()]
         each = -(-SCHEMA_REQUESTS // len(operations))
-        for operation in operations:
+        while sent < SCHEMA_REQUESTS:  # an operation without parameters has one request, so that one round may not be enough
+            for operation in operations:
 
-            @settings(
-                max_examples=each, deadline=None, database=None, phases=[Phase.generate],
-                suppress_health_check=list(HealthCheck),
-            )  # fmt: skip
-            @given(case=operation.as_strategy())
-            def check(case: Any) -> None:
-                nonlocal sent
-                sent += 1
-                answer = case.call(base_url=f"http://127.0.0.1:{port}", timeout=30)
-                assert answer.status_code != 500, (case.as_curl_command(), answer.text)
-                if answer.status_code >= 400:
-                    assert answer.headers["content-type"][0] == "application/problem+json", case.as_curl_command()
+                @settings(
+                    max_examples=each, deadline=None, database=None, phases=[Phase.generate],
+                    suppress_health_check=list(HealthCheck),
+                )  # fmt: skip
+                @given(case=operation.as_strategy())
+                def check(case: Any) -> None:
+                    nonlocal sent
+                    sent += 1
+                    answer = case.call(base_url=f"http://127.0.0.1:{port}", timeout=30)
+                    assert answer.status_code != 500, (case.as_curl_command(), answer.text)
+                    if answer.status_code >= 400:
+                        assert answer.headers["content-type"][0] == "application/problem+json", case.as_curl_command()
 
-            check()
+                check()
     print(f"{sent} requests to {len(operations)} operations")
-    assert sent >= 0.8 * SCHEMA_REQUESTS
+    assert sent >= SCHEMA_REQUESTS
 
 
 # -- PostgreSQL --------------------------------------------------------------------------------------------------------
