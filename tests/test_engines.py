@@ -27,12 +27,19 @@ pytestmark = pytest.mark.services
 PIECES, EACH = 12, 400
 
 
+@pytest.fixture(scope="module", autouse=True)
+def same_modules() -> Iterator[None]:
+    """Workers import what this process imports."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(part for part in sys.path if part))
+        yield
+
+
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[str]:
     """Two nodes of Ray on this machine, one core each; the address of the first."""
     ray = pytest.importorskip("ray")
     utility = pytest.importorskip("ray.cluster_utils")
-    os.environ["PYTHONPATH"] = os.pathsep.join(part for part in sys.path if part)
     nodes = utility.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     nodes.add_node(num_cpus=1)
     yield nodes.address
@@ -143,7 +150,6 @@ def test_spark_labels_every_row_once_although_a_worker_dies(files: Path, br: Cla
     sql = pytest.importorskip("pyspark.sql")
     if shutil.which("java") is None:
         pytest.skip("there is no java")
-    os.environ["PYTHONPATH"] = os.pathsep.join(part for part in sys.path if part)
     from polytag.spark import predict
 
     builder = sql.SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")

@@ -282,7 +282,7 @@ def test_files_are_read_and_bad_ones_are_refused_in_words(browser: Any, served: 
     page.get_by_text("document 1 of 2").wait_for()
     page.wait_for_function("() => !document.querySelector('.columns.waiting')")
     visit.button("go on").click()
-    page.get_by_text("document 2 of 2").wait_for()
+    page.get_by_text("document 2 of 2").first.wait_for()  # also said to screen readers
     page.wait_for_selector('.rows:not(.rest) .row[data-label="opera"]')
     assert page.input_value("textarea") == OTHER and corrections(visit)[0]["document"] == "a"
     visit.row("opera").hover()
