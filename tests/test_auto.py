@@ -225,6 +225,18 @@ def test_what_is_expected_follows_the_learning_curve_of_the_first() -> None:
     assert "expected 0.600 after 0.200" in lane._hopeless(0.2)
 
 
+@pytest.mark.parametrize(("speed", "share"), [(1e12, 0.35), (5e10, 1.0)])
+def test_a_network_gets_the_time_that_no_other_could_use(toy: Toy, speed: float, share: float, tmp_path: Path) -> None:
+    """A slow machine cannot finish an epoch of ``bert``, so ``cnn`` may use all of the time."""
+    lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0), Clock(600), Run(), Workshop(tmp_path, {}))
+    cnn, bert = (one for one in ladder(FACTS) if one.name in ("cnn", "bert"))
+    lane.speed, lane.later = speed, [bert]
+    left = lane.clock.left()
+    planned = lane._network(cnn, cnn.share * left)
+    assert not isinstance(planned, str)
+    assert planned[1]["minutes"] == pytest.approx((share * left - 6) / 60, abs=0.05)
+
+
 def test_a_search_goes_on_where_it_was_interrupted(toy: Toy, shop: type[InProcess], tmp_path: Path) -> None:
     toy.train.write(tmp_path / "train.jsonl")
     plan = DataPlan.of(Recipe(), tmp_path / "train.jsonl", None, None, toy_options())

@@ -53,7 +53,7 @@ def _linear(model: str, share: float) -> Candidate:
 def _networks(facts: Facts, many: bool, english: bool) -> list[Candidate]:
     found = []
     if not many and english:
-        found.append(Candidate("embed", "embed", "vectors", 0.5))
+        found.append(Candidate("embed", "embed", "vectors", 0.8))
     if not many and facts.documents >= 1_000:
         found.append(Candidate("cnn", "cnn", "network", 0.35, {"max_length": 256}))
     if not many and english and facts.documents >= 300:

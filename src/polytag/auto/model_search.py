@@ -81,7 +81,9 @@ def search(train: Corpus, valid: Corpus | None, wanted: Wanted, run: Run, clock:
     with tempfile.TemporaryDirectory(prefix="polytag-", ignore_cleanup_errors=True) as folder:
         shop = Workshop(Path(folder), {"seed": wanted.seed, "optimise": wanted.optimise})
         lane = _Lane(facts, train, valid, wanted, clock, run, shop)
-        for candidate in ladder(facts):
+        candidates = ladder(facts)
+        for at, candidate in enumerate(candidates, start=1):
+            lane.later = candidates[at:]
             lane.try_out(candidate)
     if not lane.finished:
         reasons = "; ".join(one.sentence() for one in lane.tried)
@@ -118,6 +120,7 @@ class _Lane:
         self.pilot = self._pilot_documents(whole)
         self.curve: tuple[float, float] | None = None  # metric of the first candidate: of its pilot, and with all documents
         self.speed = 0.0
+        self.later: list[Candidate] = []
 
     def _pilot_documents(self, whole: Corpus) -> Corpus | None:
         """The documents of all pilots; None if all documents are few."""
@@ -182,11 +185,23 @@ class _Lane:
         """All documents, for as many minutes as are allowed; or why that is of no use."""
         if self.valid is None:
             return "too few documents"
-        self.speed = self.speed or machine_speed(self.facts.gpu)
-        epoch = epoch_seconds(candidate, self.facts, self.speed)
-        if epoch * _EPOCHS > allowed - 2 * _START:
+        left = self.clock.left()
+        networks = [one for one in self.later if one.kind == "network"]
+        if not any(self._fits(one, left - allowed) for one in networks):  # nobody else could use the time
+            allowed = left
+        epoch = self._epoch(candidate)
+        if not self._fits(candidate, allowed):
             return f"one epoch would take about {_time(epoch)}"
         return self.everything, {"minutes": (allowed - 2 * _START) / 60}
+
+    def _epoch(self, candidate: Candidate) -> float:
+        """Seconds of one epoch of a network on this machine."""
+        self.speed = self.speed or machine_speed(self.facts.gpu)
+        return epoch_seconds(candidate, self.facts, self.speed)
+
+    def _fits(self, candidate: Candidate, seconds: float) -> bool:
+        """Whether a network can be trained at all in this time."""
+        return self._epoch(candidate) * _EPOCHS <= seconds - 2 * _START
 
     def _linear(self, candidate: Candidate, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
         """The documents that fit into the time, and options; or why the candidate cannot win."""
