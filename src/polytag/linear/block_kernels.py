@@ -25,6 +25,15 @@ def _next_random(state: Any) -> Any:
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
+def _taken(active: Any, at: int, other: int) -> Any:
+    """Exchange two documents; return the one that is at the first place then."""
+    i = active[other]
+    active[other] = active[at]
+    active[at] = i
+    return i
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def _add_links(margin: Any, links: Any, signs: Any, i: int) -> None:
     """Add the links of every true label of document i to the margins of the later labels."""
     for q in range(WIDTH):
@@ -150,10 +159,7 @@ def solve_block(
         at = 0
         while at < size:
             state = _next_random(state)
-            other = at + np.int64(state % np.uint64(size - at))
-            i = active[other]
-            active[other] = active[at]
-            active[at] = i
+            i = _taken(active, at, at + np.int64(state % np.uint64(size - at)))
             for j in range(WIDTH):
                 margin[j] = bias[j]
             row_times_block(margin, weights, indices, data, indptr[i], ends[i])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from polytag.kernels.compiler import kernel
+from polytag.kernels.compiler import kernel, njit
 from polytag.kernels.sorting import sort_part
 from polytag.kernels.vectors import WIDTH
 from polytag.linear.block_kernels import solve_block
@@ -47,6 +47,31 @@ def gather(
     return int(count)
 
 
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _mark(
+    documents: Any, t_indptr: Any, t_indices: Any, u_indptr: Any, u_indices: Any, easier: Any, first: int, width: int, signs: Any
+) -> int:
+    """Set ``signs`` (documents, WIDTH) for the children from ``first`` on; return the number of positives."""
+    positives = 0
+    for i in range(len(documents)):
+        for j in range(WIDTH):
+            signs[i, j] = -1
+        for q in range(t_indptr[documents[i]], t_indptr[documents[i] + 1]):
+            child = t_indices[q] - first
+            if 0 <= child < width:
+                signs[i, child] = 1
+                positives += 1
+        if len(u_indptr) > 0:
+            for q in range(u_indptr[documents[i]], u_indptr[documents[i] + 1]):
+                child = u_indices[q] - first
+                if 0 <= child < width:
+                    signs[i, child] = 0
+        if len(easier) > 0:
+            for j in range(WIDTH):
+                signs[i, j] *= easier[documents[i]]
+    return positives
+
+
 @kernel(
     "int64(int64[::1],int32[::1],float32[::1],float32[::1],int32[::1],int64[::1],int32[::1],int64[::1],int32[::1],float32[::1],"
     "int64,int64,float32[::1],float64,"
@@ -71,25 +96,11 @@ def solve_children(
     count = 0
     for start in range(first, last, WIDTH):
         width = WIDTH if last - start > WIDTH else last - start
-        positives = 0
         for i in range(len(documents)):
             active[i] = i
             for j in range(WIDTH):
-                signs[i, j] = -1
                 alpha[i, j] = 0
-            for q in range(t_indptr[documents[i]], t_indptr[documents[i] + 1]):
-                child = t_indices[q] - start
-                if 0 <= child < width:
-                    signs[i, child] = 1
-                    positives += 1
-            if len(u_indptr) > 0:
-                for q in range(u_indptr[documents[i]], u_indptr[documents[i] + 1]):
-                    child = u_indices[q] - start
-                    if 0 <= child < width:
-                        signs[i, child] = 0
-            if len(easier) > 0:
-                for j in range(WIDTH):
-                    signs[i, j] *= easier[documents[i]]
+        positives = _mark(documents, t_indptr, t_indices, u_indptr, u_indices, easier, start, width, signs)
         if positives == 0:
             for j in range(width):
                 bias[start - first + j] = _NOTHING
