@@ -26,13 +26,13 @@ from polytag.explain.explanation import Explanation
 from polytag.explain.judge import Judge
 from polytag.explain.nearest import Neighbourhood
 from polytag.formats.document import ReadOptions
-from polytag.formats.inputs import checked_count, checked_mapping, checked_path, checked_texts, listed_texts
+from polytag.formats.inputs import checked_count, checked_mapping, checked_path, checked_texts, listed_texts, text_of
 from polytag.kernels.sparse_rows import stack_rows, without
 from polytag.labels import LabelSet
 from polytag.metrics.of_outcomes import outcome_metrics
 from polytag.metrics.outcome import Outcome, widen
 from polytag.models.base.judgement import judged_only, warn_of_ignored
-from polytag.models.base.saved_model import SavedModel, restoring
+from polytag.models.base.saved_model import SavedModel, restoring, saved_state
 from polytag.models.model import HeldOut, Model, model_name
 from polytag.relabelling.edit import Edit
 from polytag.run import Run
@@ -252,7 +252,7 @@ class Classifier:
     ) -> Iterator[tuple[Item, Prediction]]:
         first = 0
         while batch := list(islice(source, self._batch())):
-            rows = self.predictions(self.scores(checked_texts((_text_of(pair) for pair in batch), first)), top, ask)
+            rows = self.predictions(self.scores(checked_texts((text_of(pair) for pair in batch), first)), top, ask)
             for (item, _), prediction in zip(batch, rows, strict=True):
                 yield item, prediction
             first += len(batch)
@@ -353,19 +353,7 @@ class Classifier:
         """Write the artefact to ``folder/model``; it replaces an earlier one only when it is complete and can be loaded."""
         self._require_trained()
         place = checked_path(folder) / "model"
-        state = {
-            "model": model_name(self.model),
-            "options": self.model.options(),
-            "recipe": {name: getattr(self.recipe, name) for name in ("calibrate", "min_labels", "closed", "promise")},
-            "reading": self.recipe.data.get("reading", {}),
-            "labels": self.labels.state(),
-            "state": self.model.state(),
-            "calibration": None if self.calibration is None else self.calibration.state(),
-            "decision": self.decision.state(),
-            "abstention": None if self.abstention is None else self.abstention.state(),
-            "training": self.training,
-            **({"edits": [edit.record() for edit in self.edits]} if self.edits else {}),
-        }
+        state = saved_state(self)
 
         def check(saved: dict[str, Any]) -> None:
             with restoring(place):
@@ -406,10 +394,3 @@ def _named(name: Any, given: Any) -> Recipe:
     own = {key: options[key] for key in keys if key in options}
     rest = {key: value for key, value in options.items() if key not in own}
     return Recipe(model=name, options=rest, **own).checked()
-
-
-def _text_of(pair: Any) -> Any:
-    """The text of a pair (item, text)."""
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise DataError(f"a document is {brief(pair)}; pass pairs (item, text), as in ('7', 'Fish quotas agreed')")
-    return pair[1]

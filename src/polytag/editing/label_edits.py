@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polytag.config.recipe import Recipe
 from polytag.corpus import Corpus
 from polytag.decision.abstention import Abstention
 from polytag.decision.calibration import Platt
@@ -18,6 +16,7 @@ from polytag.decision.decision import Decision
 from polytag.errors import DataError, brief
 from polytag.labels import LabelSet
 from polytag.models.base.relabelled import Relabelled
+from polytag.models.base.saved_model import TrainedParts
 from polytag.models.model import Model
 from polytag.relabelling.edit import Edit, edited
 from polytag.relabelling.origins import Origins
@@ -27,20 +26,7 @@ _FULL = 50_000_000  # documents x labels up to which thresholds are fitted on th
 _BEST = 1_000  # labels per document otherwise
 
 
-class Editable(Protocol):
-    """What an edit changes: the attributes of a trained classifier."""
-
-    model: Model
-    labels: LabelSet
-    calibration: Platt | None
-    decision: Decision
-    abstention: Abstention | None
-    training: dict[str, Any]
-    edits: list[Edit]
-    recipe: Recipe
-
-
-def apply_edits(classifier: Editable, edits: Sequence[Edit], fit: Corpus | None = None) -> None:
+def apply_edits(classifier: TrainedParts, edits: Sequence[Edit], fit: Corpus | None = None) -> None:
     """Make edits of one kind at once; after an error the classifier is as before.
 
     A renamed label keeps everything. After other edits labels keep their thresholds, promises and sureness do not hold any more.
@@ -74,7 +60,7 @@ def apply_edits(classifier: Editable, edits: Sequence[Edit], fit: Corpus | None 
 
 
 def _fitted(
-    model: Model, calibration: Platt | None, decision: Decision, classifier: Editable, corpus: Corpus, edits: Sequence[Edit]
+    model: Model, calibration: Platt | None, decision: Decision, classifier: TrainedParts, corpus: Corpus, edits: Sequence[Edit]
 ) -> tuple[Decision, Abstention]:
     """Decision and abstention, fitted on documents with the new labels."""
     k = None if len(corpus) * len(model.labels) <= _FULL else min(_BEST, len(model.labels))

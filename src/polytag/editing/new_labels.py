@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from polytag.corpus import Corpus
-from polytag.editing.label_edits import Editable
 from polytag.errors import DataError, brief
 from polytag.labels import LabelSet
+from polytag.models.base.saved_model import TrainedParts
 from polytag.models.model import Examples, Extension
 from polytag.relabelling.edit import Edit
 
 
-def add_new_labels(classifier: Editable, labels: LabelSet | Mapping[str, str], examples: Corpus | None) -> None:
+def add_new_labels(classifier: TrainedParts, labels: LabelSet | Mapping[str, str], examples: Corpus | None) -> None:
     """Add labels that were not in training; the model scores them by their texts and by examples."""
     new = _checked(labels, classifier.labels)
     found = classifier.model.extend(new, None if examples is None else _examples_of(new, examples))
@@ -23,7 +23,7 @@ def add_new_labels(classifier: Editable, labels: LabelSet | Mapping[str, str], e
     classifier.edits = [*classifier.edits, Edit("add", (), new.names).recorded()]
 
 
-def learn_from(classifier: Editable, corpus: Corpus) -> None:
+def learn_from(classifier: TrainedParts, corpus: Corpus) -> None:
     """Learn from a few more documents, whose labels may be new; calibration and thresholds stay."""
     grown = classifier.labels.union(corpus.labels)
     corpus = corpus.with_labels(grown)
@@ -34,7 +34,7 @@ def learn_from(classifier: Editable, corpus: Corpus) -> None:
     classifier.training = {"documents": documents, "label_counts": counts.astype(np.int64)}
 
 
-def _make_room(classifier: Editable, labels: LabelSet, found: Extension) -> None:
+def _make_room(classifier: TrainedParts, labels: LabelSet, found: Extension) -> None:
     """Make room for new labels, which come last, in what decides about scores."""
     new = len(labels) - len(classifier.labels)
     if new:

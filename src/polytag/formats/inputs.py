@@ -280,3 +280,10 @@ def _kind(value: Any) -> str:
     if isinstance(value, bool | int | float | np.generic):
         return f"the number {brief(value)}"
     return f"a value of type {type(value).__name__}"
+
+
+def text_of(pair: Any) -> Any:
+    """The text of a pair (item, text)."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise DataError(f"a document is {brief(pair)}; pass pairs (item, text), as in ('7', 'Fish quotas agreed')")
+    return pair[1]

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,13 @@ from polytag.kernels.sorting import sort_part
 from polytag.kernels.threads import in_threads, thread_count
 from polytag.storage.schema import Array, Number, Switch, Table
 from polytag.text.feature_rows import are_rows, parsed_rows, unit_rows
+from polytag.text.word_keys import KeyCounts, among, merged, short_keys
 from polytag.text.words import word_hashes
 
 if TYPE_CHECKING:
     from polytag.run import Run
 
 log = logging.getLogger(__name__)
-_Counts: TypeAlias = tuple[NDArray[np.uint64], NDArray[np.int64]]
 _FACTOR = np.uint64(secrets.randbits(64) | 1)  # odd, so that distinct keys keep distinct products
 _BATCH, _LEAST = 4_000_000, 400_000  # characters scanned at once: maximum of all threads, minimum of each of several threads
 
@@ -191,14 +191,14 @@ class Tfidf:
         """
         new = self.empty()
         keys, df = new.document_frequencies(texts)
-        known, before = _among(keys, self.keys), _among(short_keys(keys, ordered=False), self.rare)
+        known, before = among(keys, self.keys), among(short_keys(keys, ordered=False), self.rare)
         df = df + (before & ~known)
         keep = known | (df >= min(self.min_df, max(1, len(texts) // 2)))
         fresh, room = np.flatnonzero(keep & ~known), self.max_features - len(self.keys) if self.max_features else len(keys)
         keep[fresh[np.argsort(-df[fresh], kind="stable")[max(0, room) :]]] = False
-        new._set(*_merged((self.keys, self._frequencies()), (keys[keep], df[keep])), self.documents + len(texts))
+        new._set(*merged((self.keys, self._frequencies()), (keys[keep], df[keep])), self.documents + len(texts))
         more = short_keys(keys[~keep])
-        more = more[~_among(more, self.rare)]
+        more = more[~among(more, self.rare)]
         new.rare = np.insert(self.rare, np.searchsorted(self.rare, more), more)
         new.find_terms(texts, self)
         return new
@@ -263,24 +263,24 @@ class Tfidf:
         self.terms = bytes(state["terms"]).decode("utf-8", "surrogatepass").split("\n")
         self._table = None
 
-    def document_frequencies(self, texts: Sequence[str]) -> _Counts:
+    def document_frequencies(self, texts: Sequence[str]) -> KeyCounts:
         """The sorted hashes of all n-grams and their document frequencies."""
 
-        def counted(batch: Sequence[str]) -> _Counts:
+        def counted(batch: Sequence[str]) -> KeyCounts:
             hashes, indptr = parsed_rows(batch)[:2] if self.given else self._hashes(batch)
             keys = np.unique(hashes)
             latest, counts = np.full(len(keys), -1, dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
             _count_documents(_Lookup(keys).find(hashes), indptr, latest, counts)
             return keys, counts
 
-        runs: list[_Counts] = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
+        runs: list[KeyCounts] = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
         batches, threads = list(_batches(texts)), thread_count()
         for at in range(0, len(batches), threads):
             for found in in_threads(counted, batches[at : at + threads]):
                 runs.append(found)
                 while len(runs) > 1 and len(runs[-2][0]) < 2 * len(runs[-1][0]):  # so that a key is merged only a few times
-                    runs.append(_merged(runs.pop(), runs.pop()))
-        return reduce(_merged, reversed(runs))
+                    runs.append(merged(runs.pop(), runs.pop()))
+        return reduce(merged, reversed(runs))
 
     def _find_terms(self, texts: Sequence[str]) -> list[str]:
         """The term of every column, taken from its first occurrence."""
@@ -341,28 +341,6 @@ class Tfidf:
         indices, data = np.empty(len(found), np.int32), np.empty(len(found), np.float32)
         count = _weigh(found, indptr, self.idf, self.sublinear, own, indices, data)
         return own, indices[:count].copy(), data[:count].copy()
-
-
-def _among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each value is among others, which are sorted and many."""
-    if not len(ordered):
-        return np.zeros(len(values), dtype=np.bool_)
-    return np.asarray(ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values)
-
-
-def short_keys(keys: NDArray[np.uint64], *, ordered: bool = True) -> NDArray[np.uint32]:
-    """Shorter hashes, sorted and unique unless ``ordered`` is False: enough to say that a word was there before."""
-    short = ((keys * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)).astype(np.uint32)
-    return np.unique(short) if ordered else short
-
-
-def _merged(one: _Counts, other: _Counts) -> _Counts:
-    """The union of the keys, and the sums of their counts."""
-    keys = np.concatenate([one[0], other[0]])
-    order = np.argsort(keys, kind="stable")  # merges two sorted runs in linear time
-    keys, counts = keys[order], np.concatenate([one[1], other[1]])[order]
-    first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
-    return keys[first], np.add.reduceat(counts, first) if len(first) else counts
 
 
 def _first_places(found: NDArray[np.int32], size: int) -> NDArray[np.int64]:

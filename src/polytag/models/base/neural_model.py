@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from polytag.nn.encoding.restored_network import ENCODER, WEIGHTS, restored_netw
 from polytag.nn.encoding.token_places import Located, located
 from polytag.nn.export.onnx_export import export_network
 from polytag.nn.export.onnx_network import OnnxNetwork, fresh_export, open_export
+from polytag.nn.labels.label_start import start_with_log_odds, start_with_words
 from polytag.nn.training import losses
 from polytag.nn.training.batch import Batch, Documents, Layout, TokenArrays, tokenise, windows_apart
 from polytag.nn.training.checkpoint import to_arrays
@@ -106,15 +106,7 @@ class NeuralModel(Model):
         """Initialise label embeddings as the mean of the embeddings of their words, if the sizes agree."""
         encoder = getattr(self.network, "encoder", None)
         assert self.tokens is not None and isinstance(encoder, Encoder)
-        words = encoder.token_table().weight.detach()
-        if words.shape[1] != table.shape[1]:
-            return
-        described = self.labels.descriptions
-        ids, offsets = self.tokens.encode([f"{name} {described.get(name, '')}" for name in self.labels.names])
-        for label, (start, stop) in enumerate(itertools.pairwise(offsets.tolist())):
-            if stop > start:
-                with torch.no_grad():
-                    table[label] = words[torch.from_numpy(ids[start:stop]).long()].mean(dim=0)
+        start_with_words(table, self.labels, self.tokens, encoder)
 
     def _taught(self, train: Corpus) -> Corpus:
         """The training documents with the targets of the network; a subclass may change the targets."""
@@ -122,9 +114,7 @@ class NeuralModel(Model):
 
     def _start_bias(self, network: nn.Module, counts: NDArray[Any], documents: int) -> None:
         """Initialise the output bias with the log-odds of the label frequencies."""
-        if isinstance(bias := _output_bias(network), Tensor):
-            with torch.no_grad():
-                bias.copy_(torch.from_numpy(losses.log_odds(counts, documents)))
+        start_with_log_odds(network, counts, documents)
 
     def _loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """The training loss: a mean over the documents of the batch."""
@@ -391,12 +381,6 @@ class NeuralModel(Model):
         with seeded(self.seed):
             self.network = restored_network(lambda: self._network(len(self.labels)), state["weights"], self.description)
         self.network.eval()
-
-
-def _output_bias(network: nn.Module) -> Any:
-    """The bias of the label outputs: that of the layer ``output``, or the parameter ``bias``."""
-    output = getattr(network, "output", None)
-    return output.bias if isinstance(output, nn.Linear) else getattr(network, "bias", None)
 
 
 def _as_tensor(value: Any) -> Tensor:

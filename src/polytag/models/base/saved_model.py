@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from polytag.decision.abstention import ABSTENTION
+from polytag.config.recipe import Recipe
+from polytag.decision.abstention import ABSTENTION, Abstention
 from polytag.decision.calibration import PLATT, Platt
-from polytag.decision.decision import DECISION
+from polytag.decision.decision import DECISION, Decision
 from polytag.errors import ArtefactError, ConfigError, DataError
 from polytag.labels import LabelSet
-from polytag.models.model import Model, model_class
-from polytag.relabelling.edit import EDITS
+from polytag.models.model import Model, model_class, model_name
+from polytag.relabelling.edit import EDITS, Edit
 from polytag.storage.artefact import artefact_folder, read_artefact
 from polytag.storage.schema import Anything, Array, Number, Optional, Schema, Switch, Table, Text, check
 from polytag.storage.state_json import State
@@ -80,6 +81,37 @@ class SavedModel(NamedTuple):
         state = read_artefact(place)
         with restoring(place):
             return cls.from_state(state)
+
+
+class TrainedParts(Protocol):
+    """The attributes of a trained classifier: what is saved, and what an edit changes."""
+
+    model: Model
+    labels: LabelSet
+    calibration: Platt | None
+    decision: Decision
+    abstention: Abstention | None
+    training: dict[str, Any]
+    edits: list[Edit]
+    recipe: Recipe
+
+
+def saved_state(classifier: TrainedParts) -> State:
+    """What ``SAVED`` describes."""
+    calibration, abstention, recipe = classifier.calibration, classifier.abstention, classifier.recipe
+    return {
+        "model": model_name(classifier.model),
+        "options": classifier.model.options(),
+        "recipe": {name: getattr(recipe, name) for name in ("calibrate", "min_labels", "closed", "promise")},
+        "reading": recipe.data.get("reading", {}),
+        "labels": classifier.labels.state(),
+        "state": classifier.model.state(),
+        "calibration": None if calibration is None else calibration.state(),
+        "decision": classifier.decision.state(),
+        "abstention": None if abstention is None else abstention.state(),
+        "training": classifier.training,
+        **({"edits": [edit.record() for edit in classifier.edits]} if classifier.edits else {}),
+    }
 
 
 @contextmanager
