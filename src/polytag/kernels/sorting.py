@@ -9,23 +9,28 @@ from polytag.kernels.compiler import njit
 _FEW = 24  # up to this number, values are sorted by insertion
 
 
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def parted(values: Any, i: int, j: int, pivot: Any) -> Any:
+    """Hoare's partition of ``values[i : j + 1]`` in place; returns where the upper part begins and the lower part ends."""
+    while i <= j:
+        while values[i] < pivot:
+            i += 1
+        while pivot < values[j]:
+            j -= 1
+        if i <= j:
+            one = values[i]
+            values[i] = values[j]
+            values[j] = one
+            i += 1
+            j -= 1
+    return i, j
+
+
 @njit(nogil=True)  # type: ignore[untyped-decorator]
 def sort_part(values: Any, low: int, high: int) -> None:
     """Sort ``values[low:high]`` in place: quicksort, whose smaller part is sorted by a call and the larger one by the loop."""
     while high - low > _FEW:
-        pivot = values[(low + high) >> 1]
-        i, j = low, high - 1
-        while i <= j:
-            while values[i] < pivot:
-                i += 1
-            while pivot < values[j]:
-                j -= 1
-            if i <= j:
-                one = values[i]
-                values[i] = values[j]
-                values[j] = one
-                i += 1
-                j -= 1
+        i, j = parted(values, low, high - 1, values[(low + high) >> 1])
         if j + 1 - low < high - i:
             sort_part(values, low, j + 1)
             low = i

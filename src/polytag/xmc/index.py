@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from polytag.config.groups.tree_settings import TreeSettings
 from polytag.kernels.array_views import unlocked, unlocked_rows
 from polytag.kernels.compiler import kernel, njit
-from polytag.kernels.sorting import sort_part
+from polytag.kernels.sorting import parted, sort_part
 from polytag.kernels.threads import in_threads
 from polytag.labels import LabelSet
 from polytag.storage.schema import Array, Items, Sizes, Table
@@ -28,18 +28,7 @@ def _at_place(values: Any, high: int, n: int) -> Any:
     """The n-th smallest of the values up to ``high``, by Hoare's selection in place; numba takes long to compile numpy's."""
     low = 0
     while low < high:
-        pivot, i, j = values[(low + high) // 2], low, high
-        while i <= j:
-            while values[i] < pivot:
-                i += 1
-            while values[j] > pivot:
-                j -= 1
-            if i <= j:
-                one = values[i]
-                values[i] = values[j]
-                values[j] = one
-                i += 1
-                j -= 1
+        i, j = parted(values, low, high, values[(low + high) // 2])
         if j < n < i:
             break
         if n <= j:
