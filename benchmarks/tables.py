@@ -87,6 +87,15 @@ def two_decisions(found: dict[str, Any]) -> str:
     return "\n".join([*parts, *_differences(found)])
 
 
+def search(found: dict[str, Any]) -> str:
+    """What a search on validation documents found, best first by the paper's decision."""
+    keys = ("micro_f1", "macro_f1", "subset_accuracy")
+    head = ["settings", *(f"{key.replace('_', ' ')}, {by}" for by in ("paper", "Polytag") for key in keys)]
+    made = {row["name"]: [value[key][0] for _, _, value in decided(row, "valid") for key in keys] for row in found["rows"]}
+    best = sorted(made, key=lambda name: -made[name][0])
+    return "\n".join([_row(*head), _row(*["---"] * len(head)), *(_row(name, *map(_plain, made[name])) for name in best)])
+
+
 PUBLISHED = [  # AAPD, official split: micro precision, recall and F1, macro-F1, subset accuracy, Hamming loss
     ("LACO paper: LACO+plcp", ".795 | .708 | .749 | .599 | .439 | .0212"),
     ("LACO paper: LACO+clcp", ".789 | .708 | .747 | .612 | .427 | .0215"),
@@ -359,6 +368,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "sgm_speed": sgm_speed,
     "cpu_prediction": cpu_prediction,
     "aapd-even": two_decisions,
+    "aapd-even-search": search,
     "attention_spread": attention_spread,
     "sequences": sequences,
     "sequences-trees": sequences_trees,
