@@ -18,6 +18,7 @@ from polytag.errors import DataError
 from polytag.linear.text_separators import (
     EXAMPLES,
     LabelTexts,
+    Relatives,
     Source,
     TextWeights,
     comparisons,
@@ -87,6 +88,15 @@ def rows(n: int, seed: int, dense: int = 4, words: int = 9) -> csr_array:
     return csr_array(table.astype(np.float32))
 
 
+def relatives(source: Source) -> Relatives:
+    """Five known labels, the last of which has one document."""
+    truth = np.zeros((source.rows.shape[0], 5), dtype=np.float32)
+    for label in range(4):
+        truth[label * 5 : label * 5 + 5, label] = 1
+    truth[30, 4] = 1
+    return Relatives.of(LabelTexts(rows(5, 10), rows(5, 11)), csr_array(truth), source)
+
+
 # -- the separators ---------------------------------------------------------------------------------------------------------
 
 
@@ -94,10 +104,11 @@ def test_a_separator_is_the_weighted_sum_of_the_comparisons() -> None:
     source = Source.of(rows(50, 1), 4)
     texts, examples = LabelTexts(rows(3, 2), rows(3, 3)), rows(5, 4)
     of_label = csr_array(np.array([[1, 1, 0, 1, 1], [0, 0, 0, 0, 0], [0, 0, 1, 0, 0]], dtype=np.float32))
-    parts = comparisons(texts, source, examples, of_label)
+    known = relatives(source)
+    parts = comparisons(texts, source, known, examples, of_label)
     rng = np.random.default_rng(0)
     weights = TextWeights(rng.normal(size=(len(EXAMPLES), len(parts) + 1)), np.array([0.1, 0.2, 0.3, 0.4]))
-    separators, thresholds = weights.made(texts, source, examples, of_label)
+    separators, thresholds = weights.made(texts, source, known, examples, of_label)
     asked = rows(7, 5)
     kind = [2, 0, 1]  # four examples, none, one
     wanted = np.stack([pair_features(asked, parts, source)[:, j] @ weights.weights[k][:-1] + weights.weights[k][-1]
@@ -110,13 +121,13 @@ def test_what_documents_are_compared_with() -> None:
     """The parts by hand: vectors, words, the best documents, the mean of the examples."""
     source, texts, examples = Source.of(rows(40, 6), 4), LabelTexts(rows(2, 7), rows(2, 8)), rows(3, 9)
     of_label = csr_array(np.array([[1, 0, 1], [0, 0, 0]], dtype=np.float32))
-    parts = [part.toarray() for part in comparisons(texts, source, examples, of_label)]
+    parts = [part.toarray() for part in comparisons(texts, source, relatives(source), examples, of_label)]
     long, short, all_rows, shown = (part.toarray() for part in (texts.long, texts.short, source.rows, examples))
     words = (long + short)[:, 4:] / np.linalg.norm((long + short)[:, 4:], axis=1, keepdims=True)
     assert parts[0][:, :4] == pytest.approx(long[:, :4]) and not parts[0][:, 4:].any()
     assert parts[2][:, 4:] == pytest.approx(words, abs=1e-6)
     similar = all_rows[:, :4] @ (long + short)[:, :4].T / 2 + all_rows[:, 4:] @ words.T / 2
-    similar += all_rows @ (parts[-1] + parts[-2]).T  # the examples ask too
+    similar += all_rows @ (parts[-3] + parts[-4]).T  # the examples ask too
     for label in range(2):
         best = np.argsort(-similar[:, label])[:10]
         weight = similar[best, label] - similar[:, label].mean()
@@ -125,8 +136,29 @@ def test_what_documents_are_compared_with() -> None:
         assert parts[4][label, :4] == pytest.approx(centred / np.linalg.norm(centred), abs=1e-5)
         assert parts[5][label, 4:] == pytest.approx(mean[4:] / np.linalg.norm(mean[4:]), abs=1e-5)
     mean = shown[[0, 2]].mean(axis=0)
-    assert parts[-1][0, 4:] == pytest.approx(mean[4:] / np.linalg.norm(mean[4:]), abs=1e-5)
-    assert not parts[-1][1].any() and not parts[-2][1].any()
+    assert parts[-3][0, 4:] == pytest.approx(mean[4:] / np.linalg.norm(mean[4:]), abs=1e-5)
+    assert not parts[-3][1].any() and not parts[-4][1].any()
+
+
+def test_labels_with_similar_texts_lend_their_documents() -> None:
+    source = Source.of(rows(40, 6), 4)
+    known = relatives(source)
+    assert known.means.toarray()[1] == pytest.approx(source.rows.toarray()[5:10].mean(axis=0), abs=1e-6)
+    shares = known.near(known.texts, 4, None).toarray()
+    assert (shares.argmax(axis=1)[:4] == np.arange(4)).all()  # a text is the most similar to itself
+    assert not shares[:, 4].any() and (np.count_nonzero(shares, axis=1) == 3).all()  # one document is too few
+    assert shares.sum(axis=1) == pytest.approx(1)
+    others = known.near(known.texts, 4, np.arange(5)).toarray()
+    assert not np.diag(others).any()
+    long = (known.texts.long + known.texts.short).toarray()[:, :4]
+    long = long - long.mean(axis=0)
+    similar = long @ long.T / np.outer(np.linalg.norm(long, axis=1), np.linalg.norm(long, axis=1))
+    best = np.argsort(-np.where(np.arange(5) < 4, similar[0], -2) + 9 * (np.arange(5) == 0))[:3]
+    assert others[0, best] == pytest.approx(np.exp(20 * similar[0, best]) / np.exp(20 * similar[0, best]).sum(), rel=1e-4)
+    words = known.near(LabelTexts(rows(1, 12), rows(1, 13)), 0, None).toarray()
+    assert words.shape == (1, 5) and words.sum() == pytest.approx(1)
+    nothing = Relatives.of(known.texts, csr_array((40, 5), dtype=np.float32), source)
+    assert not nothing.near(known.texts, 4, None).toarray().any()
 
 
 def test_the_regression_minimises_its_loss() -> None:

@@ -1,9 +1,9 @@
 """Separators of labels from their texts, and from a few examples: made, not trained.
 
 A label's text is compared with documents: as vectors, if features have a dense part, and by words. Its best documents among many
-without any labels (pseudo-relevance feedback) and its examples give prototypes. Every comparison is a scalar product with the
-features of a document, so their weighted sum is a separator. The weights and the threshold are fitted on labels of training, as
-if nobody had labelled a document with them.
+without any labels (pseudo-relevance feedback), its examples, and the documents of known labels with similar texts give
+prototypes. Every comparison is a scalar product with the features of a document, so their weighted sum is a separator. Weights
+and thresholds are fitted on labels of training, as if nobody had labelled a document with them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from polytag.storage.schema import Array, Table
 
 EXAMPLES = (0, 1, 4, 16)  # numbers of examples that weights are fitted for
 _FEEDBACK = (10, 30)  # documents that feedback takes
-_PARTS = 4 + 2 * len(_FEEDBACK) + 2  # comparisons
+_RELATIVES, _SHARPNESS = 3, 20.0  # known labels that a label is compared with, and how much more the nearest one counts
+_FEWEST = 3  # documents of a relative
+_PARTS = 4 + 2 * len(_FEEDBACK) + 2 + 2  # comparisons
 _RIDGE = 1.0
 
 TEXT_WEIGHTS = Table(
@@ -53,6 +55,38 @@ class Source(NamedTuple):
         return cls(rows, dense, np.asarray(csr_array(rows[:, :dense]).mean(axis=0)).reshape(-1))
 
 
+class Relatives(NamedTuple):
+    """Known labels: their texts, the mean features of their documents, and whether these are enough."""
+
+    texts: LabelTexts
+    means: csr_array
+    enough: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, texts: LabelTexts, truth: csr_array, source: Source) -> Relatives:
+        """From the labels of the documents of a source."""
+        counts = np.bincount(truth.indices, minlength=int(truth.shape[1]))
+        means = csr_array(csr_array(truth.T).multiply(1 / np.maximum(1, counts)[:, None])) @ source.rows
+        return cls(texts, means, counts >= _FEWEST)
+
+    def near(self, texts: LabelTexts, dense: int, own: NDArray[Any] | None) -> csr_array:
+        """The shares (labels, known labels) of those with the most similar texts; ``own`` are the places of the labels here."""
+        mine, theirs = ((some.long + some.short)[:, : dense or None] for some in (texts, self.texts))
+        if dense:
+            centre = csr_array(theirs.mean(axis=0).reshape(1, -1))
+            mine, theirs = (some - vstack([centre] * int(some.shape[0])) for some in (mine, theirs))
+        similar = (_unit(mine) @ _unit(theirs).T).toarray()
+        similar[:, ~self.enough] = -np.inf
+        if own is not None:
+            similar[np.arange(len(own)), own] = -np.inf
+        best = np.argsort(-similar, axis=1, kind="stable")[:, :_RELATIVES]
+        values = np.take_along_axis(similar, best, axis=1)
+        shares = np.exp(_SHARPNESS * (values - np.maximum(values[:, :1], -1)))  # none where no known label has documents
+        shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1e-9)
+        rows = np.repeat(np.arange(len(best)), best.shape[1])
+        return csr_array((shares.ravel(), (rows, best.ravel())), shape=similar.shape)
+
+
 class TextWeights(NamedTuple):
     """The weights of the comparisons and a bias, and a threshold, for every number of examples in ``EXAMPLES``."""
 
@@ -60,12 +94,12 @@ class TextWeights(NamedTuple):
     thresholds: NDArray[np.float64]
 
     def made(
-        self, texts: LabelTexts, source: Source, examples: csr_array, of_label: csr_array
+        self, texts: LabelTexts, source: Source, known: Relatives, examples: csr_array, of_label: csr_array
     ) -> tuple[Separators, NDArray[np.float64]]:
         """Separators of new labels, and the threshold of each; ``of_label`` (labels, examples) says whose each example is."""
         counts = np.diff(of_label.indptr)
         kind = np.searchsorted(EXAMPLES, counts, side="right") - 1
-        parts = comparisons(texts, source, examples, of_label)
+        parts = comparisons(texts, source, known, examples, of_label)
         weights = self.weights[kind]  # (labels, parts and bias)
         columns = [csr_array(part.multiply(weights[:, [number]])) for number, part in enumerate(parts)]
         total = csr_array(sum(columns[1:], start=columns[0]))
@@ -82,11 +116,19 @@ class TextWeights(NamedTuple):
         return cls(np.asarray(state["weights"]), np.asarray(state["thresholds"]))
 
 
-def comparisons(texts: LabelTexts, source: Source, examples: csr_array, of_label: csr_array) -> list[csr_array]:
+def comparisons(
+    texts: LabelTexts,
+    source: Source,
+    known: Relatives,
+    examples: csr_array,
+    of_label: csr_array,
+    own: NDArray[Any] | None = None,
+) -> list[csr_array]:
     """What documents are compared with, for every label: vectors (labels, features), each with one part of the features.
 
-    The vector of the whole text, that of the name, the words of both, and the mean of all texts; then, of the best documents and
-    of the examples, the vectors and the words.
+    The vector of the whole text, that of the name, the words of both, and the mean of all texts; then, of the best documents, of
+    the examples and of the documents of known labels with similar texts, the vectors and the words. ``own`` are the places of the
+    labels among the known ones, if they are: none is a relative of itself.
     """
     dense, width = source.dense, int(source.rows.shape[1])
     words = _unit(_only(texts.long, dense, width) + _only(texts.short, dense, width))
@@ -101,7 +143,8 @@ def comparisons(texts: LabelTexts, source: Source, examples: csr_array, of_label
     for count in _FEEDBACK:
         mean = _best(similar, count) @ source.rows
         found += [_centred(mean, source), _unit(_only(mean, dense, width))]
-    return [*found, *shown]
+    kin = csr_array(known.near(texts, dense, own) @ known.means)
+    return [*found, *shown, _centred(kin, source), _unit(_only(kin, dense, width))]
 
 
 def _best(similar: NDArray[Any], count: int) -> csr_array:

@@ -20,7 +20,7 @@ from polytag.errors import ConfigError
 from polytag.labels import LabelSet
 from polytag.linear.prior import Growth, Prior, learn_on, prior_schema, widened
 from polytag.linear.svm import Problem, Separators, Solver, separators_schema, train_separators
-from polytag.linear.text_separators import TEXT_WEIGHTS, LabelTexts, Source, TextWeights
+from polytag.linear.text_separators import TEXT_WEIGHTS, LabelTexts, Relatives, Source, TextWeights
 from polytag.models.base.kept_rows import KEPT, KeptRows, require_known_first
 from polytag.models.base.text_match import fit_text_weights, texts_of
 from polytag.models.model import Examples, Extension, HeldOut, Model, State, group, model_name
@@ -188,8 +188,9 @@ class LinearModel(Model):
             )
         source = Source.of(self._stored_features(self.kept), self.dense_features())
         shown = examples or Examples([""], csr_array(np.zeros((1, len(labels)), dtype=np.float32)))
+        known = Relatives.of(self._label_texts(self.labels), self.kept.truth, source)
         texts = self._label_texts(labels)
-        made, thresholds = self.matching.made(texts, source, self._rows(shown.texts), csr_array(shown.truth.T))
+        made, thresholds = self.matching.made(texts, source, known, self._rows(shown.texts), csr_array(shown.truth.T))
         whole = csr_array(hstack([self.trained.weights, made.weights], format="csr"))
         self.trained = Separators(whole, np.concatenate([self.trained.bias, made.bias]))
         self.labels = self.labels.union(labels)

@@ -14,6 +14,7 @@ from polytag.linear.svm import Problem
 from polytag.linear.text_separators import (
     EXAMPLES,
     LabelTexts,
+    Relatives,
     Source,
     TextWeights,
     comparisons,
@@ -58,11 +59,12 @@ def fit_text_weights(problem: Problem, dense: int, texts: LabelTexts, seed: int)
         return None
     labels = np.sort(rng.permutation(labels)[:_MOST_LABELS])
     source = Source.of(csr_array(problem.features[rest]), dense)
+    known = Relatives.of(texts, csr_array(problem.truth[rest]), source)
     columns = csr_array(problem.truth[rest][:, labels].T)  # (labels, documents)
     truth = csr_array(problem.truth[asked][:, labels])
     fitted = []
     for count in EXAMPLES:
-        parts = comparisons(texts.some(labels), source, source.rows, _drawn(columns, count, rng))
+        parts = comparisons(texts.some(labels), source, known, source.rows, _drawn(columns, count, rng), labels)
         pairs = pair_features(csr_array(problem.features[asked]), parts, source)
         fitted.append(_fitted(pairs, truth, rng))
     return TextWeights(np.stack([one[0] for one in fitted]), np.array([one[1] for one in fitted]))
