@@ -112,9 +112,7 @@ def by_setfit(examples: Corpus, asked: Corpus, steps: int, encoder: str) -> dict
     arguments = TrainingArguments(batch_size=16, max_steps=steps, report_to="none")
     data = Dataset.from_dict({"text": list(examples.texts), "label": dense.tolist()})
     Trainer(model=model, args=arguments, train_dataset=data).train()
-    values = np.stack(
-        [np.asarray(p)[:, 1] for p in model.model_head.predict_proba(model.model_body.encode(list(asked.texts)))], 1
-    )
+    values = np.asarray(model.model_head.predict_proba(model.model_body.encode(list(asked.texts))))
     row = measured(Scores.full(values.astype(np.float32), list(examples.labels), "probability"), asked.truth, 0.5)
     return row | {"steps": steps, "seconds": time.perf_counter() - start}
 
@@ -146,7 +144,7 @@ def main() -> None:
         new, truth = {name: labels.descriptions[name] for name in held}, asked.with_labels(LabelSet(held))
         row: dict[str, Any] = {"seed": seed}
         shown = {count: drawn(part, held, count, seed) for count in map(int, told.examples.split(","))}
-        for model in told.models.split(","):
+        for model in filter(None, told.models.split(",")):
             classifier = trained(model, without(part, held), vectors, seed)
             for count, examples in shown.items():
                 row[f"{model}:{count}"] = added(classifier, new, examples, truth)

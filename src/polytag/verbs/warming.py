@@ -37,6 +37,7 @@ NEEDED: dict[tuple[str, str], tuple[str, ...]] = {
     ("predict", "xlinear"): ("xmc.search.entries_fit", *_ROWS, *_SEARCH, *_SPARSE),
 }  # fmt: skip
 """The kernels of a verb with a model, in the order in which it needs them; names are without ``polytag``."""
+_LATER = {*_BLOCKS, "linear.block_kernels.best_of_rows", *_SEARCH, *_SPARSE, *_DECIDED}  # about half of the work, needed last
 _DEEPER = tuple(f"xmc.balanced_kmeans.{name}" for name in ("_touched", "_add_rows", "_similarities", "_between"))
 OTHERS = (
     *_DEEPER, "xmc.node_kernels.gather", "xmc.search.given_step", "xmc.search.mean_of_searches",
@@ -90,14 +91,15 @@ def _kernel(name: str) -> tuple[Any, str]:
 
 
 def share(verb: str, model: str) -> None:
-    """Have a second process compile what a verb will need, from the last kernel to the first, if the cache is empty.
+    """Have a second process compile what a verb will need later, if the cache is empty; it ends with this process.
 
-    This process compiles from the first to the last, and finds the rest in the cache. The second process ends with this one.
+    This process compiles what it needs first, and finds the rest in the cache. Both take about as long, and no kernel is compiled
+    twice: two processes on one core with two threads slow each other down.
     """
-    names = NEEDED.get((verb, model), ())
+    names = [name for name in NEEDED.get((verb, model), ()) if name in _LATER]
     if not names or not _has_idle_cpu() or _is_stored(names[-1]):
         return
-    command = [sys.executable, "-m", "polytag.verbs.warming", *reversed(names)]
+    command = [sys.executable, "-m", "polytag.verbs.warming", *names]
     quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     try:
         helper = subprocess.Popen(command, **quiet)
