@@ -26,10 +26,13 @@ from polytag.corpus import Corpus
 from polytag.labels import LabelSet
 from polytag.models.binary_relevance import BinaryRelevance
 from polytag.models.mixture.part import Part
+from polytag.models.mixture.sent_documents import corpus_state
 from polytag.models.model import State
 from polytag.run import Run, read_log
 from polytag.scores import Scores
 from polytag.verbs.training import DataPlan
+from polytag.work.child_processes import ChildProcesses
+from polytag.work.workplace import HERE
 
 FACTS = Facts(7_000, 90, 120, 1.2, 400, 0.99, True, False)
 
@@ -149,15 +152,13 @@ class InProcess(Workshop):
         self, candidate: Candidate, train: Corpus, valid: Corpus | None, seconds: float, options: Any = None
     ) -> State | None:
         self.trained.append((candidate.name, len(train), dict(options or {})))
-        self._number += 1
         job = {
             "name": candidate.name,
             "model": candidate.model,
             "options": {**self.shared, **candidate.options, **(options or {})},
         }
-        documents = {"train": trial.write_documents(train, self.folder, self._kept)}
-        documents["valid"] = "" if valid is None else trial.write_documents(valid, self.folder, self._kept)
-        return {**trial._work({**job, **documents}), "documents": len(train), "seconds": 1.0}
+        documents = [corpus_state(corpus) for corpus in (train, valid) if corpus is not None]
+        return {**trial.try_job(job, *documents), "documents": len(train), "seconds": 1.0}
 
 
 @pytest.fixture
@@ -226,9 +227,9 @@ def test_what_is_expected_follows_the_learning_curve_of_the_first() -> None:
 
 
 @pytest.mark.parametrize(("speed", "share"), [(1e12, 0.35), (5e10, 1.0)])
-def test_a_network_gets_the_time_that_no_other_could_use(toy: Toy, speed: float, share: float, tmp_path: Path) -> None:
+def test_a_network_gets_the_time_that_no_other_could_use(toy: Toy, speed: float, share: float) -> None:
     """A slow machine cannot finish an epoch of ``bert``, so ``cnn`` may use all of the time."""
-    lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0), Clock(600), Run(), Workshop(tmp_path, {}))
+    lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0), Clock(600), Run(), Workshop(HERE, {}))
     cnn, bert = (one for one in ladder(FACTS) if one.name in ("cnn", "bert"))
     lane.speed, lane.later = speed, [bert]
     left = lane.clock.left()
@@ -270,9 +271,10 @@ def test_no_training_starts_when_the_time_is_over(toy: Toy, shop: type[InProcess
     assert not shop.trained
 
 
-def test_a_training_that_takes_too_long_is_ended(toy: Toy, tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, {})
-    assert shop.train(Candidate("br", "br", "linear", 1.0), toy.train, None, 0.05) is None
+def test_a_training_that_takes_too_long_is_ended(toy: Toy) -> None:
+    with ChildProcesses(1) as place:
+        shop = Workshop(place, {})
+        assert shop.train(Candidate("br", "br", "linear", 1.0), toy.train, None, 0.05) is None
 
 
 def test_the_verb(polytag: Command, toy: Toy, tmp_path: Path) -> None:

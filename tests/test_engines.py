@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +19,10 @@ from conftest import Toy
 from polytag.classifier import Classifier
 from polytag.cluster.batch_prediction import predict_folder
 from polytag.errors import DataError
+from ray_nodes import kill_a_worker, ray_cluster, same_modules  # noqa: F401, fixtures
 
 pytestmark = pytest.mark.services
 PIECES, EACH = 12, 400
-
-
-@pytest.fixture(scope="module", autouse=True)
-def same_modules() -> Iterator[None]:
-    """Workers import what this process imports."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(part for part in sys.path if part))
-        yield
-
-
-@pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[str]:
-    """Two nodes of Ray on this machine, one core each; the address of the first."""
-    ray = pytest.importorskip("ray")
-    utility = pytest.importorskip("ray.cluster_utils")
-    nodes = utility.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    nodes.add_node(num_cpus=1)
-    yield nodes.address
-    ray.shutdown()
-    nodes.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -64,22 +42,6 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 def expected(br: Classifier, files: Path) -> list[tuple[str, list[str]]]:
     rows = [(row["id"], row["text"]) for path in sorted(files.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
     return [(key, prediction.labels) for key, prediction in br.stream(rows)]
-
-
-def kill_a_worker(name: str, killed: list[int], stop: threading.Event) -> None:
-    """Kill the first process with this name on its command line, once it has worked for a moment."""
-    while not stop.is_set() and not killed:
-        time.sleep(0.05)
-        found = subprocess.run(["pgrep", "-f", name], capture_output=True, text=True).stdout.split()
-        for process in map(int, found):
-            if process != os.getpid():
-                time.sleep(0.3)
-                try:
-                    os.kill(process, signal.SIGKILL)
-                    killed.append(process)
-                    break
-                except ProcessLookupError:
-                    continue
 
 
 def test_ray_labels_every_document_once_although_a_worker_dies(

@@ -35,7 +35,7 @@ LAYERS = (  # from top to bottom; a room may use what stands below it, and nothi
     ("relabelling",),
     ("scores",),
     ("labels", "run"),
-    ("formats", "config"),
+    ("formats", "config", "work"),
     ("storage", "kernels"),
     ("errors",),
 )

@@ -17,11 +17,13 @@ from polytag.config.recipe import Recipe
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError
 from polytag.models.binary_relevance import BinaryRelevance
-from polytag.models.mixture import child_processes
 from polytag.models.mixture import parallel_training as side_by_side
 from polytag.models.mixture.part import Part
+from polytag.models.mixture.sent_documents import SentDocuments, corpora_of, corpus_state
 from polytag.run import Run, read_log
+from polytag.storage.artefact import read_artefact
 from polytag.verbs.training import train_corpora
+from polytag.work import child_processes
 
 FAST = {"c": [0.5], "ngrams": [1]}
 THREE: dict[str, Any] = {"parts": ["br", "lp", "cc"], "settings": {"all": FAST}}
@@ -68,14 +70,16 @@ def test_no_more_than_asked_for_run_at_once(toy: Toy, alone: Classifier, monkeyp
     assert len(began) == 4 and max(running) == 2
 
 
-def test_documents_come_through_unchanged(tmp_path: Path) -> None:
+def test_documents_come_through_unchanged() -> None:
     texts = ["a\x00b \ud7ff\U0010ffff", "lone \ud800", "", "line\u2028end\r\n"]
     corpus = Corpus.of(texts, [["x"], [], ["y", "x"], ["ü"]], ids=["1", "1", "b", "ß"])
     corpus.groups = ["g", "", "g", "h"]
-    kept: dict[int, str] = {}
-    folder = child_processes.write_documents(corpus, tmp_path, kept)
-    assert child_processes.write_documents(corpus, tmp_path, kept) == folder, "written once"
-    again = child_processes.read_documents(folder, None)
+    with child_processes.ChildProcesses(1) as place:
+        sent = SentDocuments(place)
+        folders = sent(corpus, None)
+        assert sent(corpus) == folders, "written once"
+        again, none = corpora_of(*(read_artefact(folder) for folder in folders))
+    assert none is None
     assert (again.ids, again.texts, again.groups, again.labels) == (corpus.ids, corpus.texts, corpus.groups, corpus.labels)
     assert (again.truth != corpus.truth).nnz == 0 and again.truth.shape == corpus.truth.shape
     assert again.fingerprint() == corpus.fingerprint()
@@ -147,7 +151,7 @@ def test_a_part_is_trained_in_its_folder_of_the_run(toy: Toy, tmp_path: Path, mo
     with Run(tmp_path / "run", resume=True) as outer:
         outer.fingerprint = "of the recipe"
         one = side_by_side.Training("1-br", Part("br", BinaryRelevance()), toy.train, None)
-        side_by_side._train(side_by_side._job(one, outer, tmp_path, {}))
+        side_by_side.train_job(side_by_side._job(one, outer), corpus_state(toy.train))
     assert [(run.folder, run.resume, run.fingerprint) for run in given] == [(tmp_path / "run/parts/1-br", True, "of the recipe")]
 
 

@@ -23,6 +23,7 @@ from polytag.storage.artefact import MANIFEST, polytag_version, read_artefact, w
 from polytag.storage.atomic_text import replace_text
 from polytag.storage.plain_json import plain
 from polytag.storage.state_json import State
+from polytag.work.workplace import HERE, Workplace
 
 try:
     import fcntl
@@ -56,6 +57,7 @@ class Run:
         self.folder = None if folder is None else checked_path(folder)
         self.resume = resume
         self.fingerprint = ""
+        self.workplace: Workplace = HERE
         self._progress = progress
         self._bars: Progress | None = None
         self._started = time.monotonic()
@@ -99,7 +101,7 @@ class Run:
     def part(self, name: str) -> Run:
         """The run of an ensemble member inside this one: in ``parts/NAME``, with its own log and checkpoints."""
         inner = Run(self.part_folder(name), progress=self._progress, resume=self.resume)
-        inner.fingerprint = self.fingerprint
+        inner.fingerprint, inner.workplace = self.fingerprint, self.workplace
         return inner
 
     def part_folder(self, name: str) -> Path | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,6 +20,8 @@ from polytag.auto.trial import Trained, Workshop, restored
 from polytag.corpus import Corpus
 from polytag.errors import DataError, PolytagError
 from polytag.run import Run
+from polytag.work.child_processes import ChildProcesses
+from polytag.work.workplace import HERE
 
 log = logging.getLogger(__name__)
 Rows: TypeAlias = NDArray[np.int64]
@@ -78,8 +79,8 @@ def search(train: Corpus, valid: Corpus | None, wanted: Wanted, run: Run, clock:
     log.info("%s", facts.sentence())
     run.log("facts", vars(facts))
     train, valid = _parts(train, valid, wanted.seed)
-    with tempfile.TemporaryDirectory(prefix="polytag-", ignore_cleanup_errors=True) as folder:
-        shop = Workshop(Path(folder), {"seed": wanted.seed, "optimise": wanted.optimise})
+    with nullcontext(run.workplace) if run.workplace is not HERE else ChildProcesses(1) as place:
+        shop = Workshop(place, {"seed": wanted.seed, "optimise": wanted.optimise})
         lane = _Lane(facts, train, valid, wanted, clock, run, shop)
         candidates = ladder(facts)
         for at, candidate in enumerate(candidates, start=1):

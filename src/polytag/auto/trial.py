@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import TimeoutError as TimeOver
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,12 +15,12 @@ from numpy.typing import NDArray
 from polytag.auto.ladder import Candidate
 from polytag.corpus import Corpus
 from polytag.labels import LabelSet
-from polytag.models.mixture.child_processes import ChildProcesses, read_documents, work_on, write_documents
 from polytag.models.mixture.part import Part
+from polytag.models.mixture.sent_documents import SentDocuments, corpora_of
 from polytag.models.model import HeldOut, State, model_class
 from polytag.run import Run
 from polytag.scores import Scores
-from polytag.storage.artefact import write_artefact
+from polytag.work.workplace import Workplace
 
 _TIMED = 200  # documents that are scored to measure the speed
 _SCORED = 100  # held-out labels per document that are kept if there are very many
@@ -47,31 +45,27 @@ class Trained:
 
 
 class Workshop:
-    """Trains candidates on corpora that are written once, in a folder that the caller removes."""
+    """Trains candidates in other processes, on corpora that are sent once."""
 
-    def __init__(self, folder: Path, shared: Mapping[str, Any]) -> None:
+    def __init__(self, place: Workplace, shared: Mapping[str, Any]) -> None:
         """``shared`` are options of all models, such as the seed."""
-        self.folder, self.shared = folder, dict(shared)
-        self._kept: dict[int, str] = {}
-        self._number = 0
+        self.place, self.shared = place, dict(shared)
+        self._sent = SentDocuments(place)
 
     def train(
         self, candidate: Candidate, train: Corpus, valid: Corpus | None, seconds: float, options: Mapping[str, Any] | None = None
     ) -> State | None:
         """Train a candidate; None if it is not finished in time."""
-        self._number += 1
-        job = self.folder / f"job-{self._number}"
         kind = model_class(candidate.model)
         chosen = kind.check_options({**self.shared, **candidate.options, **(options or {})}, idle=False)
-        documents = {"train": write_documents(train, self.folder, self._kept)}
-        documents["valid"] = "" if valid is None else write_documents(valid, self.folder, self._kept)
-        write_artefact(job / "job", {"name": candidate.name, "model": candidate.model, "options": chosen, **documents})
+        job = {"name": candidate.name, "model": candidate.model, "options": chosen}
         start = time.monotonic()
-        with ChildProcesses(__name__, 1) as processes:
-            try:
-                state = processes.submit(job).result(timeout=max(0.0, seconds))
-            except TimeOver:
-                return None
+        future = self.place.submit(try_job, job, *self._sent(train, valid), threads=self.place.threads(1))
+        try:
+            state = future.result(timeout=max(0.0, seconds))
+        except TimeOver:
+            self.place.stop(future)
+            return None
         return {**state, "documents": len(train), "seconds": time.monotonic() - start}
 
 
@@ -84,12 +78,11 @@ def restored(candidate: Candidate, state: State, labels: LabelSet) -> Trained | 
     return Trained(candidate, part, held, np.asarray(state["rows"]), int(state["documents"]), *numbers)
 
 
-def _work(job: State) -> State:
+def try_job(job: State, *documents: State) -> State:
     """Train, calibrate, and measure the speed of prediction."""
     logging.basicConfig(level=logging.WARNING)
     part = Part(job["name"], model_class(job["model"]).build(job["options"]))
-    train = read_documents(job["train"], None)
-    valid = None if not job["valid"] else read_documents(job["valid"], train.labels)
+    train, valid = corpora_of(*documents)
     held = part.model.fit(train, valid, Run(None, progress=False))
     start = time.monotonic()
     texts = (train if valid is None else valid).texts[:_TIMED]
@@ -122,7 +115,3 @@ def _size(state: Any) -> float:
     if isinstance(state, list | tuple):
         return sum(_size(value) for value in state)
     return float(getattr(state, "nbytes", 0))
-
-
-if __name__ == "__main__":
-    work_on(sys.argv[1], _work)

@@ -21,6 +21,9 @@ LabelsOption = Annotated[
     Path | None, typer.Option("--labels", help="label file: names, descriptions, parents; or a SKOS vocabulary")
 ]
 ValidOption = Annotated[Path | None, typer.Option("--valid", help="validation documents")]
+ClusterOption = Annotated[
+    str | None, typer.Option("--cluster", help="use a Ray cluster: local, or ray://HOST:PORT [default: this process]")
+]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="continue the interrupted run in this folder")]
 FormatOption = Annotated[
     str | None,

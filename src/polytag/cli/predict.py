@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from polytag.cli.options import AskOption, AskUntilOption, BadOption, FormatOption, Reading, RunArgument, TextOption, asked
+from polytag.cli.options import (
+    AskOption,
+    AskUntilOption,
+    BadOption,
+    ClusterOption,
+    FormatOption,
+    Reading,
+    RunArgument,
+    TextOption,
+    asked,
+)
 from polytag.cli.standard_streams import note
 
 
@@ -25,9 +35,7 @@ def predict(
     format: FormatOption = None,
     text: TextOption = None,
     on_bad: BadOption = "fail",
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", help="label on a Ray cluster: local, or ray://HOST:PORT [default: this process]")
-    ] = None,
+    cluster: ClusterOption = None,
     workers: Annotated[int, typer.Option("--workers", help="models on the cluster; 0 = one per core or GPU", min=0)] = 0,
     gpus: Annotated[float, typer.Option("--gpus", help="GPUs per worker", min=0)] = 0.0,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from polytag.cli.options import Overrides, Reading, ResumeOption, TrainingInput
+from polytag.cli.options import ClusterOption, Overrides, Reading, ResumeOption, TrainingInput
 from polytag.cli.resumable import resumable
 from polytag.cli.standard_streams import note
 
@@ -34,6 +34,8 @@ def train(
         bool,
         typer.Option("--keep-features", help="keep the features of all documents, no texts, to learn on from them"),
     ] = False,
+    cluster: ClusterOption = None,
+    gpus: Annotated[float, typer.Option("--gpus", help="GPUs per piece of work on a cluster", min=0)] = 0.0,
 ) -> None:
     """Train a model on labelled documents."""
     from polytag.classifier import Classifier
@@ -54,8 +56,17 @@ def train(
 
         more = server_part("corrections.maintenance").corrected(with_corrections)
         note(f"{len(more):,} corrected texts are added to the training documents")
+    if gpus and cluster is None:
+        raise typer.BadParameter("--gpus needs --cluster; add --cluster local, or leave it out")
     with resumable():
-        classifier = train_run(recipe, plan, out, resume=resume, earlier=earlier, more=more)
+        if cluster is None:
+            classifier = train_run(recipe, plan, out, resume=resume, earlier=earlier, more=more)
+        else:
+            from polytag.cluster.cluster_training import train_on_cluster
+
+            classifier = train_on_cluster(
+                recipe, plan, out, cluster=cluster, gpus=gpus, resume=resume, earlier=earlier, more=more
+            )
     if not first_process():
         return
     report = classifier.decision.report

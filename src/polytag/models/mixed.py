@@ -73,6 +73,7 @@ class Mixed(Model):
     held_out: HoldOutSettings = group(HoldOutSettings, without=("holdout", "refit"), folds=0)
     parts_at_once: int = param(1, "number of parts trained in parallel, each in a process of its own", minimum=1)
     composite: ClassVar[bool] = True
+    divided: ClassVar[str] = "pieces"
     judged: ClassVar[tuple[str, ...]] = ("weights", "unknown")
     trained: list[Part] = field(init=False, repr=False, default_factory=list)
     shares: list[float] = field(init=False, repr=False, default_factory=list)

@@ -118,6 +118,8 @@ class Model(ABC):
     """Whether it consists of models that have settings of their own."""
     judged: ClassVar[tuple[str, ...]] = ()
     """What training respects of a corpus: the weights of documents, the pairs that nobody judged."""
+    divided: ClassVar[str] = ""
+    """How a cluster trains it: ``pieces`` that do not depend on each other, ``processes`` of one network; empty = not at all."""
     learns_from_valid: ClassVar[bool] = False
     """Whether ``fit`` also trains on the validation documents."""
 

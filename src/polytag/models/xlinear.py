@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -30,12 +31,13 @@ from polytag.text.preprocess import prepare
 from polytag.text.term_rows import TermRows
 from polytag.text.tfidf import TFIDF, Tfidf, tfidf_rows
 from polytag.text.word_shares import word_shares
+from polytag.work.workplace import HERE, Workplace
 from polytag.xmc.estimate import announce, estimate, limit_of, tree_levels
-from polytag.xmc.index import LabelTree, build_tree, label_index
+from polytag.xmc.index import LabelTree, build_tree, instance_tree, label_index
 from polytag.xmc.joined_features import TextVectors, joined_rows
-from polytag.xmc.rank import Chunks, Forest, forest_schema
+from polytag.xmc.rank import Chunks, Forest, TreeRanker, forest_schema
 from polytag.xmc.tree_path import described, log_probability, mean_probability, path_to, step_of
-from polytag.xmc.tree_training import Ranking, TreeTraining, tree_weights
+from polytag.xmc.tree_training import Ranking, TreeTraining, shared_rows, tree_weights
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -51,6 +53,7 @@ class XLinear(Model):
 
     judged: ClassVar[tuple[str, ...]] = ("weights", "unknown")
     continuable: ClassVar[bool] = True
+    divided: ClassVar[str] = "pieces"
 
     tree: TreeSettings = group(TreeSettings, without=("clusters",))
     search: SearchSettings = group(SearchSettings, without=("length_penalty",), limits={"beam": (1, 10_000)}, beam=TREE_BEAM)
@@ -182,18 +185,31 @@ class XLinear(Model):
         counts = np.bincount(problem.truth.indices, minlength=int(problem.truth.shape[1]))
         weights = tree_weights(problem, self.solver, self.ranking)
         settings = Ranking.of(self.solver, self.ranking, self.search.beam, self.seed)
-        rankers = []
-        for number in run.track(range(self.tree.trees), "trees"):
-            name = f"{where}tree{number + 1}"
-            tree = LabelTree.from_state(run.stage(f"{name}/index", partial(self._index, problem, number)))
-            training = TreeTraining(problem, tree.by_frequency(counts), settings, weights)
-            rankers.append(training.run(_stages(run, name)))
-        return Forest(rankers)
+        place = run.workplace
+        rows = shared_rows(problem, place)
 
-    def _index(self, problem: Problem, number: int) -> State:
+        def ranker(number: int) -> TreeRanker:
+            name = f"{where}tree{number + 1}"
+            tree = LabelTree.from_state(run.stage(f"{name}/index", partial(self._index, problem, number, place, rows)))
+            training = TreeTraining(problem, tree.by_frequency(counts), settings, weights, place, rows)
+            return training.run(_stages(run, name))
+
+        side_by_side = 1 if place is HERE else self.tree.trees  # here, threads share the nodes of one tree
+        with ThreadPoolExecutor(side_by_side) as pool:
+            found = pool.map(ranker, range(self.tree.trees)) if side_by_side > 1 else map(ranker, range(self.tree.trees))
+            return Forest(list(run.track(found, "trees", self.tree.trees)))
+
+    def _index(self, problem: Problem, number: int, place: Workplace, rows: Any) -> State:
         """The label tree; only label texts need an encoder, and thus torch."""
+        seed = self.seed + 1000 * number
+        if self.tree.index == "pifa" and self.vectors is None:
+            job = {name: getattr(self.tree, name) for name in ("max_terms", "document_weight", "branching", "max_leaf")}
+            truth = place.share({"truth": problem.truth})
+            return place.submit(
+                instance_tree, {**job, "seed": seed}, rows, truth, threads=place.threads(self.tree.trees)
+            ).result()
         vectors = label_index(self.tree, self._words(problem), problem.truth, self.labels, self._encode_labels)
-        return build_tree(vectors, self.tree.branching, self.tree.max_leaf, self.seed + 1000 * number).state()
+        return build_tree(vectors, self.tree.branching, self.tree.max_leaf, seed).state()
 
     def _encode_labels(self, texts: list[str]) -> NDArray[np.float32]:
         encode = imported("polytag.xmc.match:text_vectors", "'index'")

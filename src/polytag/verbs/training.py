@@ -18,6 +18,7 @@ from polytag.labels import LabelSet
 from polytag.run import Run
 from polytag.storage.artefact import artefact_folder, manifest_digest
 from polytag.verbs.warming import share
+from polytag.work.workplace import HERE, Workplace
 
 _READING = ("format", "text", "labels", "separator", "on_bad")
 _RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")  # the variables that accelerate checks
@@ -91,11 +92,12 @@ def train_run(
     resume: bool = False,
     earlier: Classifier | None = None,
     more: Corpus | None = None,
+    workplace: Workplace = HERE,
 ) -> Classifier:
     """Read the data, train, and write recipe, log and artefact to the folder of the run.
 
     ``earlier`` is the classifier to continue from, if it is loaded already. ``more`` are documents besides those of the plan,
-    such as corrections; they replace training documents with the same text.
+    such as corrections; they replace training documents with the same text. ``workplace`` is where pieces of the training run.
     """
     share("train", recipe.model)
     if plan.start is not None and earlier is None:
@@ -105,7 +107,7 @@ def train_run(
         train = _replaced(train, more)
         valid = None if valid is None else valid.with_labels(train.labels)
     recipe = dataclasses.replace(recipe, data=plan.recipe_table(train, valid))
-    return train_corpora(recipe, train, valid, out, resume=resume, earlier=earlier)
+    return train_corpora(recipe, train, valid, out, resume=resume, earlier=earlier, workplace=workplace)
 
 
 def _replaced(train: Corpus, more: Corpus) -> Corpus:
@@ -123,6 +125,7 @@ def train_corpora(
     *,
     resume: bool = False,
     earlier: Classifier | None = None,
+    workplace: Workplace = HERE,
 ) -> Classifier:
     """Train on corpora, and write recipe, log and artefact to the folder of the run.
 
@@ -133,6 +136,7 @@ def train_corpora(
         classifier.continue_from(earlier)
     with Run(out, resume=resume) if first_process() else Run(None, progress=False) as run:
         run.write_recipe(recipe)
+        run.workplace = workplace
         start = time.monotonic()
         classifier.fit(train, valid, run)
         seconds = time.monotonic() - start

@@ -232,6 +232,14 @@ def build_tree(vectors: Vectors, branching: int = 64, max_leaf: int = 100, seed:
     return LabelTree(order, [*levels, leaves.astype(np.int64)])
 
 
+def instance_tree(job: State, rows: State, truth: State) -> State:
+    """A piece of work: the tree of labels whose vectors come from their documents; ``job`` has the settings."""
+    indptr, indices, data = rows["rows"]
+    features = csr_array((data, indices, indptr), shape=(len(indptr) - 1, int(rows["features"])))
+    vectors = label_vectors(instance_vectors(features, truth["truth"], job["max_terms"], job["document_weight"]), None)
+    return build_tree(vectors, job["branching"], job["max_leaf"], job["seed"]).state()
+
+
 def cluster_tree(vectors: Vectors, count: int, seed: int = 0) -> LabelTree:
     """A tree with one level of clusters: a root with ``count`` leaves whose sizes differ by at most one."""
     root = np.array([0, count], dtype=np.int64)

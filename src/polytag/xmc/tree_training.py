@@ -7,7 +7,7 @@ documents that belong to the node (teacher negatives) and optionally on those th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,9 +24,10 @@ from polytag.kernels.threads import in_threads, tile_size
 from polytag.kernels.vectors import WIDTH
 from polytag.linear.class_weights import rarity_weights
 from polytag.linear.svm import Problem
+from polytag.work.workplace import HERE, Workplace
 from polytag.xmc.index import LabelTree
-from polytag.xmc.node_kernels import by_feature, gather, solve_children
-from polytag.xmc.rank import SCRATCH, WORTH, Chunks, TreeRanker
+from polytag.xmc.node_training import joined_root, solve_pieces
+from polytag.xmc.rank import WORTH, Chunks, TreeRanker
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,12 @@ class Ranking:
         )  # fmt: skip
 
 
+def shared_rows(problem: Problem, place: Workplace) -> Any:
+    """Give the features of all documents to the place where nodes are trained."""
+    state = {"rows": list(problem.arrays), "squares": problem.squares, "features": int(problem.features.shape[1])}
+    return place.share(state)
+
+
 def tree_weights(problem: Problem, solver: SolverSettings, ranking: RankSettings) -> NDArray[np.float64]:
     """The weights of every label's positives, from a model's settings."""
     n, n_labels = (int(size) for size in problem.truth.shape)
@@ -62,14 +69,26 @@ def tree_weights(problem: Problem, solver: SolverSettings, ranking: RankSettings
 class TreeTraining:
     """The training of one tree; each depth may be a checkpoint."""
 
-    def __init__(self, problem: Problem, tree: LabelTree, settings: Ranking, positives: NDArray[Any] | None = None) -> None:
-        """Store the documents, the tree, the settings and the weights of each label's positives."""
+    def __init__(
+        self,
+        problem: Problem,
+        tree: LabelTree,
+        settings: Ranking,
+        positives: NDArray[Any] | None = None,
+        place: Workplace = HERE,
+        rows: Any = None,
+    ) -> None:
+        """Store the documents, the tree, the settings and the weights of each label's positives.
+
+        ``place`` is where nodes are trained. ``rows`` is what ``shared_rows`` returned, if the place has the documents already.
+        """
         self.problem, self.tree, self.settings = problem, tree, settings
+        self.place, self.rows = place, shared_rows(problem, place) if rows is None else rows
         self.truth = tree.levels(problem.truth)
         unknown = [None] * len(self.truth) if problem.unknown is None else tree.levels(problem.unknown)
         self.judged = [_judged(problem, pairs, truth) for pairs, truth in zip(unknown, self.truth, strict=True)]
         self.positives = np.ones(len(tree.order)) if positives is None else positives
-        self.arrays, self.squares = unlocked_rows(problem.features), problem.squares
+        self.arrays = unlocked_rows(problem.features)
 
     def run(self, stage: Callable[[int, Callable[[], Chunks]], Chunks]) -> TreeRanker:
         """Train level by level; ``stage(depth, make)`` returns the separators of a depth, from a checkpoint or by ``make()``."""
@@ -117,83 +136,34 @@ class TreeTraining:
         return columns.indptr, columns.indices.astype(np.int32, copy=False)
 
     def _depth(self, depth: int, reached: NDArray[np.int32] | None) -> Chunks:
-        """Train the separators of all nodes at one depth, largest nodes first, so that no thread is idle at the end."""
+        """Train the separators of all nodes at one depth, wherever pieces of work run."""
         s, starts, truth = self.settings, self.tree.starts[depth], self.truth[depth]
         last = depth + 1 == len(self.tree.starts)
         strength = (s.c * (self.positives[self.tree.order] if last else np.ones(starts[-1]))).astype(np.float32)
         t_indptr, t_indices = truth.indptr.astype(np.int64), truth.indices.astype(np.int32, copy=False)
-        given = (t_indptr, t_indices, *self.judged[depth])
-        options = (strength, s.c, s.tolerance, s.max_passes, s.prune, s.seed)
+        options = {name: getattr(s, name) for name in ("c", "tolerance", "max_passes", "prune", "seed", "half")}
+        level: dict[str, Any] = {"given": [t_indptr, t_indices, *self.judged[depth]], "strength": strength, "starts": starts}
+        level |= {"options": options, "root": depth == 0}
         if depth == 0:
-            return Chunks.of([self._packed(self._root(given, int(starts[-1]), options))])
+            pieces = np.arange(0, int(starts[-1]), WIDTH)
+            return Chunks.of([joined_root(self._solved(level, pieces), half=s.half)])
         indptr, documents = self._documents(depth, reached)
-
-        def node(p: int) -> tuple[Any, ...]:
-            own = documents[indptr[p] : indptr[p + 1]]
-            *rows, names = self._gathered(own)
-            found, bias = self._solved(rows, names, own, given, int(starts[p]), int(starts[p + 1]), options)
-            return self._packed((*_by_feature(found, names), bias))
-
-        order = np.argsort(-np.diff(indptr), kind="stable")
-        trained = list(in_threads(node, order.tolist()))
+        level |= {"indptr": indptr.astype(np.int64), "documents": documents}
+        order = np.argsort(-np.diff(indptr), kind="stable")  # largest nodes first, so that no thread is idle at the end
+        trained = self._solved(level, order)
         back = np.argsort(order)
         return Chunks.of([trained[at] for at in back])
 
-    def _root(self, given: Sequence[NDArray[Any]], children: int, options: Any) -> tuple[Any, ...]:
-        """Train the root, which has all documents: threads share its blocks of children."""
-        n, n_features = (int(size) for size in self.problem.features.shape)
-        documents, names = np.arange(n, dtype=np.int32), np.arange(n_features, dtype=np.int32)
-        bias = np.empty(children, dtype=np.float32)
-
-        def block(first: int) -> tuple[Any, ...]:
-            stop = min(first + WIDTH, children)
-            (features, own, values), bias[first:stop] = self._solved(self.arrays, names, documents, given, first, stop, options)
-            return features, own + np.uint16(first), values
-
-        parts = list(in_threads(block, range(0, children, WIDTH)))
-        entries = [np.concatenate([part[column] for part in parts]) for column in range(3)]
-        return (*_by_feature(entries, names), bias)
-
-    def _gathered(self, documents: NDArray[np.int32]) -> tuple[NDArray[Any], ...]:
-        """The rows of some documents, with the features that occur renumbered, and the names of these features."""
-        n_features, starts = int(self.problem.features.shape[1]), self.arrays[0]
-        size = int((starts[documents + 1] - starts[documents]).sum())
-        own, features = np.empty(len(documents) + 1, np.int64), np.empty(min(size, n_features), np.int32)
-        columns, values = np.empty(size, np.int32), np.empty(size, np.float32)
-        used = gather(*self.arrays, documents, SCRATCH.get(n_features), own, columns, values, features)
-        return own, columns, values, features[:used]
-
-    def _solved(
-        self, rows: Sequence[NDArray[Any]], names: NDArray[Any], documents: NDArray[Any], given: Sequence[NDArray[Any]],
-        first: int, last: int, options: Any,
-    ) -> tuple[tuple[NDArray[Any], ...], NDArray[np.float32]]:  # fmt: skip
-        """The separators of children first..last: entries (feature, child, weight), and the bias of the children.
-
-        ``given`` are the true pairs, the pairs that nobody judged, and 1 / weight of the documents.
-        """
-        n, most, bias = len(documents), len(names) * (last - first), np.empty(last - first, dtype=np.float32)
-        signs, alpha = np.empty((n, WIDTH), dtype=np.float32), np.empty((n, WIDTH), dtype=np.float32)
-        room = np.empty((8, WIDTH), np.float32), np.zeros((0, 0), np.float32)
-        found = np.empty(most, np.int32), np.empty(most, np.uint16), np.empty(most, np.float32)  # memory is used when written to
-        count = solve_children(
-            *rows, self.squares[documents], documents, *given, first, last, *options, bias, np.empty(n, np.int32), signs, alpha,
-            np.empty((len(names), WIDTH), dtype=np.float32), *room, *found,
-        )  # fmt: skip
-        return tuple(part[:count].copy() for part in found), bias
-
-    def _packed(self, node: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Convert the weights of a trained node to the stored precision."""
-        rows, starts, children, weights, bias = node
-        return rows, starts, children, weights.astype(np.float16 if self.settings.half else np.float32), bias
-
-
-def _by_feature(entries: Sequence[NDArray[Any]], names: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """Entries (feature, child, weight) as rows: feature names, offsets, children, weights."""
-    size = len(entries[0])
-    rows, starts = np.empty(min(len(names), size), np.int32), np.empty(min(len(names), size), np.uint32)
-    children, weights = np.empty(size, np.uint16), np.empty(size, np.float32)
-    used = by_feature(*entries, names, np.zeros(len(names) + 1, dtype=np.int64), rows, starts, children, weights)
-    return rows[:used].copy(), starts[:used].copy(), children, weights
+    def _solved(self, level: dict[str, Any], pieces: NDArray[Any]) -> list[tuple[Any, ...]]:
+        """The trained pieces of a level, in their order; each job does every n-th of them."""
+        place = self.place
+        shared, count = place.share(level), min(place.pieces, len(pieces))
+        jobs = [{"pieces": pieces[at::count]} for at in range(count)]
+        futures = [place.submit(solve_pieces, job, self.rows, shared, threads=1) for job in jobs]
+        found: list[Any] = [None] * len(pieces)
+        for at, future in enumerate(futures):
+            found[at::count] = future.result()["solved"]
+        return found
 
 
 def _judged(problem: Problem, unknown: csr_array | None, truth: csr_array) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

@@ -204,7 +204,7 @@ class MatchModel(Model):
     def _ranker(self, problem: Problem, tree: LabelTree, found: Matched, run: Run, stage: str) -> TreeRanker:
         """Train the separators of the labels within their clusters (3.4)."""
         settings = Ranking.of(self.solver, self.ranking, self.search.beam, self.seed)
-        training = TreeTraining(problem, tree, settings, tree_weights(problem, self.solver, self.ranking))
+        training = TreeTraining(problem, tree, settings, tree_weights(problem, self.solver, self.ranking), run.workplace)
         reached = np.array(found.clusters) if self.ranking.negatives == "matcher" else None
         chunks = Chunks.from_state(run.stage(stage, lambda: training.leaves(reached).state()))
         return TreeRanker(tree, [Chunks.none(self._count()), chunks], int(problem.features.shape[1]))

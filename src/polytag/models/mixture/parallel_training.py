@@ -1,4 +1,4 @@
-"""Training of the ensemble members: sequential, or in parallel processes.
+"""Training of the ensemble members: one after another, in child processes, or on a cluster.
 
 One small network leaves most of a GPU idle; several in parallel do not.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
-import tempfile
+import shutil
 from collections.abc import Sequence
 from concurrent.futures import Future, as_completed
 from functools import partial
@@ -17,12 +16,13 @@ from typing import NamedTuple
 
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError
-from polytag.models.mixture.child_processes import ChildProcesses, read_documents, work_on, write_documents
 from polytag.models.mixture.part import Part, train_part
+from polytag.models.mixture.sent_documents import SentDocuments, corpora_of
 from polytag.models.model import State, model_class, model_name
-from polytag.run import Run
+from polytag.run import LOG, Run
 from polytag.scores import Scores
-from polytag.storage.artefact import write_artefact
+from polytag.work.child_processes import ChildProcesses
+from polytag.work.workplace import HERE, Workplace
 
 
 class Training(NamedTuple):
@@ -53,10 +53,13 @@ def train_parts(trainings: Sequence[Training], run: Run, at_once: int) -> list[T
         raise ConfigError("in a distributed training all processes train each part together; leave parts_at_once at 1")
     if together:  # only one process has checkpoints of stages; each part resumes from the checkpoint of its own training
         states = [_in_this_process(one, run) for one in trainings]
+    elif run.workplace is not HERE:
+        states = _elsewhere(trainings, run, run.workplace, "parts")
     elif at_once == 1:
         states = [run.stage(one.stage, partial(_in_this_process, one, run)) for one in trainings]
     else:
-        states = _in_processes(trainings, run, at_once)
+        with ChildProcesses(at_once) as processes:
+            states = _elsewhere(trainings, run, processes, f"parts, {at_once} at once")
     return [_trained(one, state) for one, state in zip(trainings, states, strict=True)]
 
 
@@ -72,11 +75,11 @@ def _in_this_process(one: Training, run: Run) -> State:
         return train_part(one.part, one.train, one.valid, inner)
 
 
-# -- parent process ----------------------------------------------------------------------------------------------------
+# -- this process ------------------------------------------------------------------------------------------------------
 
 
-def _in_processes(trainings: Sequence[Training], run: Run, at_once: int) -> list[State]:
-    """Train members in child processes; each result is written as a checkpoint as soon as it is available."""
+def _elsewhere(trainings: Sequence[Training], run: Run, place: Workplace, description: str) -> list[State]:
+    """Train members in other processes; each result is written as a checkpoint as soon as it is available."""
     states: dict[str, State] = {}
     left = []
     for one in trainings:
@@ -84,51 +87,47 @@ def _in_processes(trainings: Sequence[Training], run: Run, at_once: int) -> list
             left.append(one)
         else:
             states[one.place] = run.stage(one.stage, dict)
-    with (
-        tempfile.TemporaryDirectory(prefix="polytag-", ignore_cleanup_errors=True) as folder,
-        ChildProcesses(__name__, at_once) as processes,
-    ):
-        kept: dict[int, str] = {}
-        futures: dict[Future[State], Training] = {}
-        for number, one in enumerate(left):
-            job = Path(folder) / str(number)
-            write_artefact(job / "job", _job(one, run, Path(folder), kept))
-            futures[processes.submit(job)] = one
-        for future in run.track(as_completed(futures), f"parts, {at_once} at once", len(futures)):
+    sent, threads = SentDocuments(place), place.threads(len(left))
+    futures: dict[Future[State], Training] = {}
+    for one in left:
+        job = _job(one, run)
+        futures[place.submit(train_job, job, *sent(one.train, one.valid), threads=threads)] = one
+    try:
+        for future in run.track(as_completed(futures), description, len(futures)):
             one = futures[future]
             states[one.place] = run.stage(one.stage, future.result)
+    finally:
+        for future in futures:
+            if not future.done():
+                place.stop(future)
     return [states[one.place] for one in trainings]
 
 
-def _job(one: Training, run: Run, folder: Path, kept: dict[int, str]) -> State:
-    """The job of a child process; documents that several members share are written once."""
+def _job(one: Training, run: Run) -> State:
+    """The job of another process. It resumes, because it may be repeated there; what must not be resumed is removed here."""
+    folder = run.part_folder(one.place)
+    if folder is not None and not run.resume and (folder / LOG).exists():
+        shutil.rmtree(folder / "stages", ignore_errors=True)
+        (folder / LOG).unlink()
     return {
         "name": one.part.name,
         "model": model_name(one.part.model),
         "options": one.part.model.options(),
-        "train": write_documents(one.train, folder, kept),
-        "valid": None if one.valid is None else write_documents(one.valid, folder, kept),
         "place": one.place,
-        "folder": None if (inner := run.part_folder(one.place)) is None else str(inner),
-        "resume": run.resume,
+        "folder": None if folder is None else str(folder),
         "fingerprint": run.fingerprint,
         "level": logging.getLogger("polytag").getEffectiveLevel(),
     }
 
 
-# -- child process -----------------------------------------------------------------------------------------------------
+# -- another process ---------------------------------------------------------------------------------------------------
 
 
-def _train(job: State) -> State:
+def train_job(job: State, *documents: State) -> State:
+    """Train a member; its log and checkpoints are in its folder of the run, if this machine sees that."""
     logging.basicConfig(level=job["level"], format=f"{job['place']}: %(message)s")
-    kind = model_class(job["model"])
-    part = Part(job["name"], kind.build(job["options"]))
-    train = read_documents(job["train"], None)
-    valid = None if job["valid"] is None else read_documents(job["valid"], train.labels)
-    with Run(job["folder"], progress=False, resume=job["resume"]) as run:
+    part = Part(job["name"], model_class(job["model"]).build(job["options"]))
+    seen = job["folder"] is not None and Path(job["folder"]).parent.parent.exists()
+    with Run(job["folder"], progress=False, resume=True) if seen else Run(None, progress=False) as run:
         run.fingerprint = job["fingerprint"]
-        return train_part(part, train, valid, run)
-
-
-if __name__ == "__main__":
-    work_on(sys.argv[1], _train)
+        return train_part(part, *corpora_of(*documents), run)

@@ -1,0 +1,1 @@
+"""Where pieces of work run: this process, child processes or a cluster."""
