@@ -17,7 +17,7 @@ LAYERS = (  # from top to bottom; a room may use what stands below it, and nothi
     ("cli",),
     ("server", "sklearn", "mlflow", "spark"),
     ("cluster",),
-    ("auto",),
+    ("auto", "transfer"),
     ("verbs",),
     ("datasets",),
     ("report",),

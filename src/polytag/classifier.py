@@ -130,7 +130,7 @@ class Classifier:
 
     @classmethod
     def of_trained(
-        cls, model: Model, recipe: Recipe, held: HeldOut, train: Corpus, valid: Corpus | None, calibration: Platt | None = None
+        cls, model: Model, recipe: Recipe, held: HeldOut | None, train: Corpus, valid: Corpus | None, calibration: Platt | None = None
     ) -> Self:
         """A classifier of a trained model; ``held`` are its held-out scores, calibrated by ``calibration`` if that is given."""
         classifier = cls(recipe)

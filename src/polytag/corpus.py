@@ -24,7 +24,7 @@ from polytag.formats.document_files import Reader, write_documents
 from polytag.formats.inputs import checked_labels, checked_texts, checked_weights
 from polytag.formats.parsers import documents_of
 from polytag.formats.splits import By, Rows, fold_rows, split_rows
-from polytag.kernels.sparse_rows import without
+from polytag.kernels.sparse_rows import stack_rows, without
 from polytag.labels import LabelSet, indicator
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class Corpus:
 
     ``groups`` has the group of every document, if there are any; the empty name means no group. ``weights`` says how much every
     document counts, and ``unknown`` (documents × labels) has the pairs that nobody judged; None = all count 1, all are judged.
+    ``soft`` (documents × labels) has probabilities that training learns in place of the true labels, such as those of a teacher.
     """
 
     ids: list[str]
@@ -57,6 +58,7 @@ class Corpus:
     groups: list[str] | None = None
     weights: NDArray[np.float32] | None = None
     unknown: csr_array | None = None
+    soft: csr_array | None = None
 
     # -- construction ----------------------------------------------------------------------------------------------
 
@@ -226,8 +228,9 @@ class Corpus:
         groups = None if self.groups is None else [self.groups[i] for i in at]
         weights = None if self.weights is None else self.weights[numbers]
         unknown = None if self.unknown is None else self.unknown[numbers]
+        soft = None if self.soft is None else self.soft[numbers]
         ids, texts = [self.ids[i] for i in at], [self.texts[i] for i in at]
-        return Corpus(ids, texts, self.labels, self.truth[numbers], groups, weights, unknown)
+        return Corpus(ids, texts, self.labels, self.truth[numbers], groups, weights, unknown, soft)
 
     def _row_numbers(self, rows: Any) -> NDArray[np.int64]:
         try:
@@ -259,7 +262,8 @@ class Corpus:
         unknown = None if self.unknown is None else _renumbered(self.unknown, number, len(label_set))
         if unknown is not None:  # two names may become one, of which one is judged
             unknown = without(unknown, truth)
-        return Corpus(self.ids, self.texts, label_set, truth, self.groups, self.weights, unknown)
+        soft = None if self.soft is None else _moved(self.soft, number, len(label_set))
+        return Corpus(self.ids, self.texts, label_set, truth, self.groups, self.weights, unknown, soft)
 
     def concat(self, other: Corpus) -> Corpus:
         """These documents followed by the others, with the labels of both."""
@@ -268,14 +272,16 @@ class Corpus:
         labels = self.labels if other.labels is self.labels else self.labels.union(other.labels)
         own, more = self.with_labels(labels), other.with_labels(labels)
         truth = _above(own.truth, more.truth)
-        weights = unknown = groups = None
+        weights = unknown = groups = soft = None
         if own.weights is not None or more.weights is not None:
             weights = np.concatenate([_ones(part) if part.weights is None else part.weights for part in (own, more)])
         if own.unknown is not None or more.unknown is not None:
             unknown = _above(*(_none(part) if part.unknown is None else part.unknown for part in (own, more)))
+        if own.soft is not None or more.soft is not None:
+            soft = stack_rows([part.truth if part.soft is None else part.soft for part in (own, more)])
         if self.groups is not None or other.groups is not None:
             groups = [*(self.groups or [""] * len(self)), *(other.groups or [""] * len(other))]
-        return Corpus([*self.ids, *other.ids], [*self.texts, *other.texts], labels, truth, groups, weights, unknown)
+        return Corpus([*self.ids, *other.ids], [*self.texts, *other.texts], labels, truth, groups, weights, unknown, soft)
 
     def split(self, *fractions: float, seed: int = 0, by: By = "random") -> list[Corpus]:
         """Parts with these fractions, as in ``split(0.8, 0.1, 0.1)``; documents keep their order."""
@@ -328,6 +334,18 @@ def _renumbered(pairs: csr_array, number: NDArray[np.int64], size: int) -> csr_a
     row, labels = np.divmod(flat, max(size, 1))
     indptr = np.searchsorted(row, np.arange(pairs.shape[0] + 1))
     return csr_array((np.ones(len(labels), dtype=np.float32), labels.astype(np.int32), indptr), shape=(pairs.shape[0], size))
+
+
+def _moved(values: csr_array, number: NDArray[np.int64], size: int) -> csr_array:
+    """The same values with other label numbers; -1 drops a label. Of two labels that become one, the larger value counts."""
+    row = np.repeat(np.arange(values.shape[0]), np.diff(values.indptr))
+    labels = number[values.indices]
+    order = np.lexsort((-values.data, labels, row))
+    order = order[labels[order] >= 0]
+    key = row[order] * max(size, 1) + labels[order]
+    order = order[np.unique(key, return_index=True)[1]]
+    indptr = np.searchsorted(row[order], np.arange(values.shape[0] + 1))
+    return csr_array((values.data[order], labels[order].astype(np.int32), indptr), shape=(values.shape[0], size))
 
 
 def _above(one: csr_array, other: csr_array) -> csr_array:

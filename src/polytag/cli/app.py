@@ -19,6 +19,7 @@ from polytag.cli.corrections import corrections_app
 from polytag.cli.curve import curve
 from polytag.cli.data import data_app
 from polytag.cli.diff import diff
+from polytag.cli.distil import distil
 from polytag.cli.evaluate import evaluate
 from polytag.cli.explain import explain
 from polytag.cli.export import export
@@ -75,7 +76,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (train, auto, evaluate, predict, explain, compare, diff, audit, curve, tune, info, export, report, serve, warm):
+for verb in (
+    train,
+    auto,
+    distil,
+    evaluate,
+    predict,
+    explain,
+    compare,
+    diff,
+    audit,
+    curve,
+    tune,
+    info,
+    export,
+    report,
+    serve,
+    warm,
+):
     app.command()(expanded(verb))
 app.add_typer(labels_app, name="labels", help="Edit the labels of a trained model, without training.")
 app.add_typer(data_app, name="data", help="Describe, build, download and generate corpora.")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csc_array, csr_array, hstack
 
 from polytag.kernels.array_views import unlocked, unlocked_rows
+from polytag.kernels.sparse_rows import stack_rows
 from polytag.kernels.threads import in_threads, tile_size
 from polytag.kernels.vectors import WIDTH, aligned_zeros
 from polytag.linear.block_kernels import best_of_rows, fill_blocks, score_blocks, score_sparse, solve_block
@@ -38,20 +39,28 @@ class Problem:
     truth: csr_array
     weights: NDArray[np.float32] | None = None  # of the documents; None = 1
     unknown: csr_array | None = None  # pairs that nobody judged; None = all are judged
+    soft: csr_array | None = None  # probabilities to learn in place of the true labels; None = none
 
     @classmethod
     def of(cls, features: csr_array, corpus: Any) -> Problem:
         """The problem of a corpus: its true labels, weights and pairs that nobody judged."""
-        return cls(features, corpus.truth, corpus.weights, corpus.unknown)
+        return cls(features, corpus.truth, corpus.weights, corpus.unknown, corpus.soft)
 
     def rows(self, chosen: NDArray[Any]) -> Problem:
         """The problem of some documents."""
         weights = None if self.weights is None else self.weights[chosen]
         unknown = None if self.unknown is None else csr_array(self.unknown[chosen])
-        return Problem(csr_array(self.features[chosen]), csr_array(self.truth[chosen]), weights, unknown)
+        soft = None if self.soft is None else csr_array(self.soft[chosen])
+        return Problem(csr_array(self.features[chosen]), csr_array(self.truth[chosen]), weights, unknown, soft)
 
     def signs(self, labels: NDArray[Any]) -> NDArray[np.float32]:
-        """Per document and label of a block: 1 / weight where the label is true, minus that where not, 0 if nobody judged."""
+        """Per document and label of a block: 1 / weight where the label is true, minus that where not, 0 if nobody judged.
+
+        With soft targets, every document is there twice (``both_sides``): as a positive with the weight p, then as a negative
+        with 1 - p.
+        """
+        if self.soft is not None:
+            return self._soft_signs(labels)
         found = np.full((self.features.shape[0], WIDTH), -1, dtype=np.float32)
         for pairs, sign in ((self.documents_of, 1), (self.unjudged, 0)):
             if pairs is not None:
@@ -59,6 +68,25 @@ class Problem:
                 for j, label in enumerate(labels):
                     found[documents[indptr[label] : indptr[label + 1]], j] = sign
         return found if self.weights is None else found / self.weights[:, None]
+
+    def _soft_signs(self, labels: NDArray[Any]) -> NDArray[np.float32]:
+        assert self.soft is not None
+        chosen = self.soft[:, labels].toarray()  # (documents, labels)
+        share = np.zeros((len(chosen), WIDTH), dtype=np.float32)
+        share[:, : len(labels)] = chosen
+        with np.errstate(divide="ignore"):
+            found = np.concatenate([np.where(share > 0, 1 / share, 0), np.where(share < 1, -1 / (1 - share), 0)])
+        if self.unjudged is not None:
+            indptr, documents = self.unjudged
+            for j, label in enumerate(labels):
+                unjudged = documents[indptr[label] : indptr[label + 1]]
+                found[unjudged, j] = found[unjudged + len(share), j] = 0
+        weights = 1 if self.weights is None else np.tile(self.weights, 2)[:, None]
+        return np.asarray(found / weights, dtype=np.float32)
+
+    def both_sides(self) -> Problem:
+        """The problem with every row twice, for soft targets."""
+        return replace(self, features=stack_rows([self.features, self.features]))
 
     @cached_property
     def unjudged(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
@@ -255,13 +283,16 @@ def train_separators(
     used = np.arange(n_documents, dtype=np.int32) if rows is None else np.asarray(rows, dtype=np.int32)
     inside = np.zeros(n_documents, dtype=np.float64)
     inside[used] = 1.0
-    counts = np.bincount(problem.truth.indices, np.repeat(inside, np.diff(problem.truth.indptr)), minlength=n_labels)
+    taught = problem.truth if problem.soft is None else problem.soft
+    counts = np.bincount(taught.indices, np.repeat(inside, np.diff(taught.indptr)) * taught.data, minlength=n_labels)
     before = 0
     if around is not None:
         counts, before = counts + around.counts, around.documents
     order = np.argsort(-counts, kind="stable") if chain is None else np.asarray(chain)
     heavier = imbalance_weights(counts, len(used) + before, solver.balance)
     data = problem if chain is None else _with_label_features(problem, order)
+    if problem.soft is not None:
+        data, used = problem.both_sides(), np.concatenate([used, used + np.int32(n_documents)])
     _ = data.arrays, data.squares, data.documents_of, data.unjudged  # computed once, before the threads use them
 
     def solve(start: int) -> list[_Solved]:
@@ -299,6 +330,8 @@ def _solve_labels(
     labels = order[start : start + WIDTH]
     n_documents, n_features = problem.features.shape
     signs = problem.signs(labels)
+    if problem.soft is not None:  # most documents are no positives of these labels
+        used = used[(signs[used] != 0).any(axis=1)]
     weights, bias, factors, scale = np.zeros((n_features, WIDTH), np.float32), np.zeros(WIDTH, np.float32), None, 1.0
     squares = problem.squares
     if around is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,8 @@ class Chain:
 @dataclass
 class ClassifierChain(TfidfModel):
     """Binary relevance in a chain: the predicted labels of a document are features of the later labels."""
+
+    judged: ClassVar[tuple[str, ...]] = ("weights", "unknown")
 
     ordering: OrderSettings = group(OrderSettings, choices={"order": ORDERS})
 

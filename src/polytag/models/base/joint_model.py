@@ -7,7 +7,7 @@ import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
@@ -40,6 +40,8 @@ class JointModel(NeuralModel):
     Labels get the positions that ``max_length`` does not use. They get up to half of all positions if then all labels fit into
     one input; the text is truncated.
     """
+
+    judged: ClassVar[tuple[str, ...]] = ("weights", "unknown")
 
     encoding: EncoderSettings = group(
         EncoderSettings, without=("overlap", "max_windows", "window_pooling", "pooling"), choices={"long": LONG[:2]}

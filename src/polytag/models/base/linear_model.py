@@ -43,7 +43,7 @@ class LinearModel(Model):
     """Linear separators on any features; settings are chosen on out-of-fold scores of training and validation documents."""
 
     learns_from_valid: ClassVar[bool] = True
-    judged: ClassVar[tuple[str, ...]] = ("weights", "unknown")
+    judged: ClassVar[tuple[str, ...]] = ("weights", "unknown", "soft")
     continuable: ClassVar[bool] = True
     steady: ClassVar[bool] = True
 
@@ -320,8 +320,9 @@ def _sample_of_labels(corpus: Corpus) -> Corpus:
     order = corpus.labels.frequency_order(corpus.truth)
     chosen = np.sort(order[:: -(-len(order) // _SEARCHED)])
     unknown = None if corpus.unknown is None else _columns(corpus.unknown, chosen)
+    soft = None if corpus.soft is None else _columns(corpus.soft, chosen)
     labels = LabelSet(corpus.labels[int(j)] for j in chosen)
-    return replace(corpus, labels=labels, truth=_columns(corpus.truth, chosen), unknown=unknown)
+    return replace(corpus, labels=labels, truth=_columns(corpus.truth, chosen), unknown=unknown, soft=soft)
 
 
 def _columns(pairs: csr_array, chosen: NDArray[np.int64]) -> csr_array:

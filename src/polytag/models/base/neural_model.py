@@ -76,7 +76,7 @@ class NeuralModel(Model):
 
     exportable: ClassVar[bool] = True
     continuable: ClassVar[bool] = True
-    judged: ClassVar[tuple[str, ...]] = ("weights", "unknown")
+    judged: ClassVar[tuple[str, ...]] = ("weights", "unknown", "soft")
     label_multiple: ClassVar[int] = 0
     """The maximum number of labels in a batch is rounded up to a multiple of this; 0 = the loss does not use it."""
 
@@ -168,8 +168,9 @@ class NeuralModel(Model):
         self._begin(texts, taught)
         assert self.tokens is not None and self.network is not None
         examples = Examples(
-            tokenise(self.tokens, texts, run), taught.truth, self._layout(), self.label_multiple, taught.weights, taught.unknown
-        )
+            tokenise(self.tokens, texts, run), taught.truth, self._layout(), self.label_multiple, taught.weights, taught.unknown,
+            taught.soft,
+        )  # fmt: skip
         held = (
             None
             if valid is None

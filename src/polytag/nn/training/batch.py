@@ -112,11 +112,12 @@ class Documents:
         label_multiple: int = 0,
         weights: NDArray[np.float32] | None = None,
         unknown: csr_array | None = None,
+        soft: csr_array | None = None,
     ) -> None:
         """Move the arrays to the device.
 
         Padded lengths are multiples of ``multiple``, maximum numbers of labels multiples of ``label_multiple``. ``weights`` are
-        those of the documents, and nobody judged the pairs ``unknown``.
+        those of the documents, and nobody judged the pairs ``unknown``. Where ``soft`` is given, it has the targets.
         """
         self.layout = layout
         self.multiple, self.label_multiple = multiple, label_multiple
@@ -128,14 +129,14 @@ class Documents:
         self.starts = _to(arrays.offsets[:-1], device)
         self.counts = _to(arrays.lengths, device)
         self.weights = None if weights is None else _to(weights, device)
-        self.truth: tuple[Tensor, Tensor] | None = None
+        self.truth: _Pairs | None = None
+        self.soft = None if soft is None or not soft.nnz else _Pairs.of(soft, device, values=True)
         self.unknown = None if unknown is None or not unknown.nnz else _Pairs.of(unknown, device)
         if truth is not None:
             self.n_labels = int(truth.shape[1])
             self.label_counts = np.diff(truth.indptr)
             self.most = int(self.label_counts.max(initial=0))
-            indices = truth.indices if truth.nnz else np.zeros(1, np.int32)
-            self.truth = _to(indices.astype(np.int64), device), _to(truth.indptr.astype(np.int64), device)
+            self.truth = _Pairs.of(truth, device)
 
     def __len__(self) -> int:
         """The number of documents."""
@@ -181,10 +182,9 @@ class Documents:
         return at + torch.where(at < self.layout.room // 4, 0, skipped)
 
     def _targets(self, rows: Tensor) -> Tensor | None:
-        """The true labels as ones and zeros (batch, labels); an additional column takes the padding of shorter label sets."""
-        if self.truth is None:
-            return None
-        return _Pairs(*self.truth, self.most).rows(rows, self.n_labels)
+        """The true labels as ones and zeros, or the soft targets (batch, labels)."""
+        targets = self.truth if self.soft is None else self.soft
+        return None if targets is None else targets.rows(rows, self.n_labels)
 
     def _judged(self, rows: Tensor) -> Tensor | None:
         """The weight of every pair (batch, labels), 0 if nobody judged it; None if all pairs count the same."""
@@ -197,24 +197,30 @@ class Documents:
 
 
 class _Pairs(NamedTuple):
-    """Pairs of documents and labels on a device: indices, offsets, and the most labels of a document."""
+    """Pairs of documents and labels on a device: indices, offsets, the most labels of a document, and values; None = 1."""
 
     indices: Tensor
     indptr: Tensor
     most: int
+    values: Tensor | None = None
 
     @classmethod
-    def of(cls, pairs: csr_array, device: torch.device) -> _Pairs:
-        indices, indptr = _to(pairs.indices.astype(np.int64), device), _to(pairs.indptr.astype(np.int64), device)
-        return cls(indices, indptr, int(np.diff(pairs.indptr).max(initial=0)))
+    def of(cls, pairs: csr_array, device: torch.device, *, values: bool = False) -> _Pairs:
+        found = pairs.indices if pairs.nnz else np.zeros(1, np.int32)
+        indices, indptr = _to(found.astype(np.int64), device), _to(pairs.indptr.astype(np.int64), device)
+        data = _to(pairs.data.astype(np.float32), device) if values else None
+        return cls(indices, indptr, int(np.diff(pairs.indptr).max(initial=0)), data)
 
     def rows(self, rows: Tensor, n_labels: int) -> Tensor:
-        """Ones where these documents have a pair (batch, labels); an additional column takes the padding of shorter rows."""
+        """The values of the pairs of these documents (batch, labels); an additional column takes the padding of shorter rows."""
         at = self.indptr[rows][:, None] + torch.arange(max(1, self.most), device=rows.device)  # (batch, most)
         valid = at < self.indptr[rows + 1][:, None]
-        columns = torch.where(valid, self.indices[at.clamp(max=len(self.indices) - 1)], n_labels)
+        at = at.clamp(max=len(self.indices) - 1)
+        columns = torch.where(valid, self.indices[at], n_labels)
         found = torch.zeros(len(rows), n_labels + 1, device=rows.device)
-        return found.scatter_(1, columns, 1.0)[:, :n_labels]
+        if self.values is None:
+            return found.scatter_(1, columns, 1.0)[:, :n_labels]
+        return found.scatter_(1, columns, self.values[at])[:, :n_labels]
 
 
 def windows_apart(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -52,12 +52,14 @@ class Examples(NamedTuple):
     label_multiple: int = 0
     weights: NDArray[np.float32] | None = None
     unknown: csr_array | None = None
+    soft: csr_array | None = None
 
     def key(self) -> str:
         """A checksum of the training data."""
         digest = hashlib.sha256(repr((self.layout, self.truth.shape, self.label_multiple)).encode())
         judged: list[NDArray[Any]] = [] if self.weights is None else [self.weights]
         judged += [] if self.unknown is None else [self.unknown.indices, self.unknown.indptr]
+        judged += [] if self.soft is None else [self.soft.indices, self.soft.indptr, self.soft.data]
         for array in (*self.tokens, self.truth.indices, self.truth.indptr, *judged):
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
         return digest.hexdigest()
@@ -135,7 +137,7 @@ class _Training:
         multiple = max(padding, _GRAPH_LENGTH) if capture else padding
         self.data = Documents(
             examples.tokens, examples.layout, device, examples.truth, multiple, examples.label_multiple,
-            examples.weights, examples.unknown,
+            examples.weights, examples.unknown, examples.soft,
         )  # fmt: skip
         self.optimiser = make_optimiser(network, settings, device)
         eager = EagerStep(network, loss, self.data, self.optimiser, self.processes, clip=settings.clip, dtype=dtype)

@@ -1,0 +1,149 @@
+"""``polytag distil`` as functions: the quality of a teacher, such as a mixture, in one fast model.
+
+The student learns probabilities in place of labels: for labelled documents a mean of the true labels and of what the teacher
+says out of fold, for unlabelled texts what the teacher says. Thresholds are fitted anew, on labelled documents alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag.classifier import Classifier
+from polytag.config.recipe import Recipe
+from polytag.corpus import Corpus
+from polytag.errors import ConfigError, DataError
+from polytag.formats.document_files import Reader
+from polytag.models.base.judgement import warn_of_ignored
+from polytag.models.model import HeldOut
+from polytag.run import Run
+from polytag.scores import Scores
+from polytag.storage.artefact import artefact_folder, manifest_digest
+from polytag.transfer.teacher import as_targets, out_of_fold, taught_by
+from polytag.verbs.training import DataPlan
+
+TRUST, FOLDS = 0.5, 5
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """How a student learns from a teacher.
+
+    ``folds`` is the number of teachers that are trained for out-of-fold probabilities; with 0, labelled documents keep their
+    true labels. ``trust`` is the share of the teacher in the targets of labelled documents.
+    """
+
+    folds: int = FOLDS
+    trust: float = TRUST
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        if self.folds < 0 or self.folds == 1:
+            raise ConfigError(f"--folds is {self.folds}; give 0, for no out-of-fold probabilities, or at least 2")
+        if not 0 < self.trust <= 1:
+            raise ConfigError(f"--trust is {self.trust:g}; it must be above 0 and at most 1")
+
+
+def distil(
+    teacher: Classifier,
+    recipe: Recipe,
+    train: Corpus,
+    valid: Corpus | None = None,
+    *,
+    unlabelled: Sequence[str] = (),
+    lesson: Lesson | None = None,
+    run: Run | None = None,
+) -> Classifier:
+    """Train the model of a recipe on what a teacher says; ``train`` and ``valid`` are the documents of the teacher."""
+    lesson, run = lesson or Lesson(), run or Run()
+    if not lesson.folds and not len(unlabelled):
+        raise ConfigError("without folds and unlabelled texts there is nothing to learn from the teacher; give one of them")
+    student = Classifier(recipe)
+    warn_of_ignored(student.model, recipe.model, dataclasses.replace(train, soft=train.truth))  # before the teacher is asked
+    labels = _labels_of(teacher, train, valid)
+    train, valid = train.with_labels(labels), None if valid is None else valid.with_labels(labels)
+    train.require_trainable()
+    if valid is None and not student.model.learns_from_valid:
+        train, valid, _ = train.hold_out(None, recipe.seed)
+    taught = train if valid is None else train.concat(valid)
+    if lesson.folds:
+        taught = dataclasses.replace(taught, soft=_blend(taught.truth, out_of_fold(teacher, taught, lesson.folds, run), lesson))
+    more = _pseudo_labelled(teacher, unlabelled, labels, run) if len(unlabelled) else None
+    own = np.arange(len(train))
+    first, last = taught.subset(own), None if valid is None else taught.subset(np.arange(len(train), len(taught)))
+    held = student.model.fit(first if more is None else first.concat(more), last, run)
+    return Classifier.of_trained(student.model, recipe, _labelled_only(held, len(train), len(unlabelled)), train, valid)
+
+
+def _labels_of(teacher: Classifier, train: Corpus, valid: Corpus | None) -> Any:
+    """The labels of the teacher; the documents must have no others."""
+    labels = teacher.labels
+    for corpus in (train, valid):
+        used = [] if corpus is None else [corpus.labels[int(number)] for number in np.unique(corpus.truth.indices)]
+        if unknown := [name for name in used if name not in labels]:
+            raise DataError(f"the teacher does not know the label {unknown[0]!r}; give the documents that it was trained on")
+    return labels
+
+
+def _blend(truth: csr_array, soft: csr_array, lesson: Lesson) -> csr_array:
+    """The mean of true labels and probabilities, the latter with the weight ``trust``."""
+    mixed = csr_array(truth * np.float32(1 - lesson.trust) + soft * np.float32(lesson.trust))
+    mixed.sort_indices()
+    return as_targets(Scores(mixed, (), "probability", 0.0))
+
+
+def _pseudo_labelled(teacher: Classifier, texts: Sequence[str], labels: Any, run: Run) -> Corpus:
+    """Unlabelled texts with the probabilities and the predictions of the teacher."""
+    state = run.stage("unlabelled", lambda: taught_by(teacher, texts, run)._asdict())
+    soft, predicted = csr_array(state["soft"]), csr_array(state["predicted"])
+    ids = [f"unlabelled-{number}" for number in range(1, len(texts) + 1)]
+    return Corpus(ids, list(texts), labels, predicted, soft=soft)
+
+
+def _labelled_only(held: HeldOut | None, first: int, more: int) -> HeldOut | None:
+    """Held-out scores without those of unlabelled texts, which follow the first documents."""
+    if held is None or held.rows is None or not more:
+        return held
+    keep = np.flatnonzero((held.rows < first) | (held.rows >= first + more))
+    rows: NDArray[np.int64] = held.rows[keep]
+    rows = np.where(rows < first, rows, rows - more)
+    scores = dataclasses.replace(held.scores, matrix=held.scores.matrix[keep], decoded=None, log_probability=None)
+    return HeldOut(held.truth[keep], scores, rows)
+
+
+def distil_run(
+    source: str | Path,
+    recipe: Recipe,
+    plan: DataPlan,
+    out: str | Path,
+    *,
+    unlabelled: Path | None = None,
+    lesson: Lesson | None = None,
+    resume: bool = False,
+) -> Classifier:
+    """Read teacher and data, distil, and write recipe, log and artefact to the folder of the run."""
+    lesson, teacher = lesson or Lesson(), Classifier.load(source)
+    train, valid = plan.read()
+    texts = [] if unlabelled is None else [document.text for document in Reader(unlabelled, plan.options)]
+    data = plan.recipe_table(train, valid)
+    digest = manifest_digest(artefact_folder(source))
+    recipe = dataclasses.replace(recipe, data={**data, "fingerprint": data["fingerprint"] + digest})
+    with Run(out, resume=resume) as run:
+        run.write_recipe(recipe)
+        run.log("lesson", {"teacher": str(source), "unlabelled": len(texts), **dataclasses.asdict(lesson)})
+        start = time.monotonic()
+        student = distil(teacher, recipe, train, valid, unlabelled=texts, lesson=lesson, run=run)
+        student.save(out)
+        seconds = time.monotonic() - start
+        run.log("end", {"seconds": seconds})
+        run.write_metrics({"held_out": student.decision.report, "train_seconds": seconds})
+        run.clear_stages()
+    return student
