@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,40 @@ def test_a_process_fills_the_cache_for_a_named_processor(tmp_path: Path) -> None
         )
         answers.append(done.stdout.split())
     assert answers == [["False", "0"], ["True", "1"], ["True", "0"]], name
+
+
+def test_a_cache_that_cannot_be_written_to_is_read(tmp_path: Path) -> None:
+    """A container's own files are often read-only: what was compiled at build time is found, what was not is compiled."""
+    ask = "import os, sys; real = os.access; closed = lambda path, mode: mode != os.W_OK and real(path, mode); "
+    ask += "os.access = closed if sys.argv[1] == 'closed' else real; "
+    ask += "from polytag.verbs.warming import _kernel, compile_kernel; n = sys.argv[2]; compile_kernel(n); "
+    ask += "print(sum(_kernel(n)[0].stats.cache_hits.values()))"
+    one, other = "kernels.row_merge.merge_rows", "kernels.top_k.best_of_sparse_rows"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    hits, files = [], []
+    for state, name in (("open", one), ("closed", one), ("closed", other)):
+        command = [sys.executable, "-c", ask, state, name]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+        hits.append(done.stdout.strip())
+        files.append(len(list(tmp_path.rglob("*.nb?"))))
+    assert hits == ["0", "1", "0"] and files[0] == files[1] == files[2]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the names are those of x86")
+def test_kernels_for_a_named_processor_use_nothing_that_it_lacks(tmp_path: Path) -> None:
+    """A container is built on one processor and runs on others: 256-bit registers came with v3, 512-bit ones with v4."""
+    ask = (
+        "from polytag.verbs.warming import _kernel, compile_kernel; n = 'linear.block_kernels.score_blocks'; compile_kernel(n); "
+    )
+    ask += "asm = ''.join(_kernel(n)[0].inspect_asm().values()); print('ymm' in asm, 'zmm' in asm)"
+    found = {}
+    for name in ("x86-64-v2", "x86-64-v3"):
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_CPU_NAME": name}
+        done = subprocess.run(
+            [sys.executable, "-c", ask], env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        found[name] = done.stdout.split()
+    assert found == {"x86-64-v2": ["False", "False"], "x86-64-v3": ["True", "False"]}
 
 
 @given(st.integers(0, 9999), st.sampled_from([0.3, 1.0]), st.sampled_from([0.3, 1.0]))

@@ -16,7 +16,11 @@ from typing import Any
 import numba
 from llvmlite import binding
 from numba import config
+from numba.core.caching import UserProvidedCacheLocator
 from numba.core.runtime import rtsys
+
+if config.CPU_NAME and config.CPU_FEATURES is None:
+    config.CPU_FEATURES = ""  # those of the named processor; numba would add what the processor of this machine can do
 
 _TRIED = ("0.68.",)  # versions of numba whose cache can be read without the compiler's tables
 KERNELS: dict[str, tuple[Any, str]] = {}
@@ -49,6 +53,11 @@ def njit(*, nogil: bool = False, cache: bool = False, fastmath: bool = False, in
         with _setting("DISABLE_JIT", 0):
             if not cache:
                 return numba.njit(no_cpython_wrapper=True, **options)(function)
+            if _is_read_only(config.CACHE_DIR):
+                try:
+                    return _only_read(function, options)
+                except RuntimeError:  # nothing was compiled for this file
+                    pass
             if _default_folder():
                 try:
                     return numba.njit(cache=True, **options)(function)
@@ -59,6 +68,29 @@ def njit(*, nogil: bool = False, cache: bool = False, fastmath: bool = False, in
                 return numba.njit(cache=folder is not None, **options)(function)
 
     return compiled
+
+
+class ReadOnlyFolder(UserProvidedCacheLocator):  # type: ignore[misc]  # numba has no types
+    """The folder that NUMBA_CACHE_DIR names, where it was filled before and cannot be written to, as in a container."""
+
+    def ensure_cache_path(self) -> None:
+        """Raise an error if there is nothing to read."""
+        if not os.path.isdir(self.get_cache_path()):
+            raise FileNotFoundError(self.get_cache_path())
+
+
+def _is_read_only(folder: str) -> bool:
+    """Whether a folder can be read and not written to; older versions of numba cannot use one."""
+    readable = bool(folder) and os.path.isdir(folder) and not os.access(folder, os.W_OK)
+    return readable and hasattr(config, "CACHE_LOCATOR_CLASSES")
+
+
+def _only_read(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """A function whose compiled code is loaded from a folder that is never written to."""
+    with _setting("CACHE_LOCATOR_CLASSES", f"{__name__}.{ReadOnlyFolder.__name__}"):
+        found = numba.njit(cache=True, **options)(function)
+    found._cache.save_overload = lambda *_: None
+    return found
 
 
 def _quick_to_load(found: Any) -> Any:
