@@ -11,7 +11,7 @@ NN     := $(VENV)/.polytag-nn-$(SUM)
 DEV    := $(VENV)/.polytag-dev-$(SUM)
 SERVED := $(VENV)/.polytag-services-$(SUM)
 TORCH  := $(shell sed -n 's/^ *"\(torch[^"]*\)",*$$/\1/p' pyproject.toml)
-CODE   := src tests benchmarks
+CODE   := src tests benchmarks deploy
 ARGS   ?=
 
 .PHONY: help demo test test-services check fuzz faults mutants docs bench clean distclean

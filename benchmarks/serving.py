@@ -1,10 +1,11 @@
 """The service under load: requests per second, latency, overload and swaps, with wrk and hey on the same machine.
 
-    python benchmarks/serving.py                 # br on debtags: single texts, half load, swaps
-    python benchmarks/serving.py --bert RUN      # also: gathered against one by one, and ten times the capacity
-    python benchmarks/serving.py --annif FOLDER  # also: Annif's dummy backend, from a virtual environment
+    python benchmarks/serving.py                           # br on debtags: single texts, half load, swaps
+    python benchmarks/serving.py --parts bert --bert RUN  # gathered against one by one, and ten times the capacity
+    python benchmarks/serving.py --parts annif --annif VENV  # against Annif with omikuji, from a virtual environment
 
-All parts run in turn on one machine, so that ratios compare; an idle machine gives the rates.
+All parts run in turn on one machine, so that ratios compare; an idle machine gives the rates. A part that is measured again
+replaces its numbers in the file of results, and the others stay.
 """
 
 from __future__ import annotations
@@ -109,20 +110,13 @@ def hey(url: str, body: Path, seconds: int, rate: float, workers: int) -> dict[s
     return found
 
 
-def write_bodies(folder: Path, texts: list[str], words: int = 0) -> dict[str, Path]:
-    """Requests of one text each, for wrk and for hey, and as forms for Annif."""
-    from urllib.parse import urlencode
-
-    cut = [" ".join(text.split()[:words]) if words else text for text in texts]
-    paths = {name: folder / f"{name}.txt" for name in ("json", "form", "one")}
-    paths["json"].write_text("".join(json.dumps({"texts": [text]}) + "\n" for text in cut))
-    paths["form"].write_text("".join(urlencode({"text": text}) + "\n" for text in cut))
-    paths["one"].write_text(json.dumps({"texts": [cut[0]]}))
-    for name, path in (("predict", "/v1/predict"), ("annif", "/v1/projects/dummy-en/suggest")):
-        kind = "application/json" if name == "predict" else "application/x-www-form-urlencoded"
-        bodies = paths["json" if name == "predict" else "form"]
-        paths[name] = folder / f"{name}.lua"
-        paths[name].write_text(SCRIPT.format(kind=kind, bodies=bodies, path=path))
+def write_bodies(folder: Path, texts: list[str]) -> dict[str, Path]:
+    """Requests of one text each, for wrk and for hey."""
+    paths = {name: folder / f"{name}.txt" for name in ("json", "one")}
+    paths["json"].write_text("".join(json.dumps({"texts": [text]}) + "\n" for text in texts))
+    paths["one"].write_text(json.dumps({"texts": [texts[0]]}))
+    paths["predict"] = folder / "predict.lua"
+    paths["predict"].write_text(SCRIPT.format(kind="application/json", bodies=paths["json"], path="/v1/predict"))
     return paths
 
 
@@ -196,72 +190,47 @@ def swaps(run: Path, paths: dict[str, Path], count: int, folder: Path) -> dict[s
     return {"swaps": count, "versions": len(versions), "requests": sent, "failed": failed, "resident_mib": memory}
 
 
-def overload(run: Path, paths: dict[str, Path], seconds: int) -> dict[str, Any]:
-    """Gathered against one by one; then ten times the capacity, and the time until service is back."""
-    port = free_port()
-    with polytag([run], port) as process:
-        url = f"http://127.0.0.1:{port}"
-        one = wrk(url, paths["predict"], seconds, 1)
-        gathered = wrk(url, paths["predict"], seconds, 32)
-        before = used(process)[1]
-        offered = hey(f"{url}/v1/predict", paths["one"], seconds, 10 * gathered["requests_per_second"], 200)
-        start = time.monotonic()
-        while hey(f"{url}/v1/predict", paths["one"], 1, 1, 1)["statuses"].get("200", 0) == 0:
-            pass
-        back, after = time.monotonic() - start, used(process)[1]
-    memory = {"resident_mib_before": before, "resident_mib_after": after}
-    return {"one_by_one": one, "gathered": gathered, "overload": offered, "back_after_s": back, **memory}
-
-
-def annif(environment: Path, paths: dict[str, Path], labels: int, seconds: int, folder: Path) -> dict[str, Any]:
-    """Annif's dummy backend behind gunicorn, or its own server where that is missing."""
-    home = folder / "annif"
-    home.mkdir()
-    (home / "vocab.tsv").write_text("".join(f"<http://example.org/{n}>\tlabel {n}\n" for n in range(labels)))
-    (home / "projects.cfg").write_text("[dummy-en]\nname=dummy\nlanguage=en\nbackend=dummy\nvocab=v\n")
-    program = (environment / "bin" / "annif").absolute()
-    subprocess.run([str(program), "load-vocab", "--language", "en", "v", "vocab.tsv"], cwd=home, check=True)
-    port = free_port()
-    here = os.getcwd()
-    os.chdir(home)
-    try:
-        with started([str(program), "run", "--port", str(port)], port, "/v1/projects"):
-            return wrk(f"http://127.0.0.1:{port}", paths["annif"], seconds, 32)
-    finally:
-        os.chdir(here)
-
-
 def main() -> None:
     """Run what was asked for and write the numbers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--run", type=Path, help="a finished br on debtags, instead of training one")
-    parser.add_argument("--bert", type=Path, help="a finished network")
-    parser.add_argument("--annif", type=Path, help="virtual environment with annif")
+    parser.add_argument("--bert", type=Path, help="a finished network; the part is called like its folder")
+    parser.add_argument("--annif", type=Path, help="virtual environment with annif[omikuji]")
+    parser.add_argument("--parts", nargs="+", choices=("br", "reload", "bert", "annif"), default=["br", "reload"])
     parser.add_argument("--seconds", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--swaps", type=int, default=100)
     parser.add_argument("--out", type=Path, default=OUT)
     told = parser.parse_args()
-    found: dict[str, Any] = {"command": "python benchmarks/serving.py", "machine": machine(), "seconds": told.seconds}
+    found: dict[str, Any] = json.loads(told.out.read_text()) if told.out.exists() else {}
+    found |= {"command": "python benchmarks/serving.py", "machine": machine()}
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        texts = texts_of(told.data)
-        paths = write_bodies(folder, texts)
-        run = trained(told.data, folder) if told.run is None else told.run.absolute()
-        found["load_average"] = os.getloadavg()[0]
-        found["br"] = single_texts(run, paths, told.seconds, told.rounds)
-        print(json.dumps(found["br"], indent=1), flush=True)
-        if told.swaps:
-            found["reload"] = swaps(run, paths, told.swaps, folder)
-        if told.annif is not None:
-            found["annif_dummy"] = annif(told.annif, paths, 600, told.seconds, folder)
-        if told.bert is not None:
-            (folder / "short").mkdir()
-            found["bert"] = overload(told.bert, paths, told.seconds)
-            found["bert_32_tokens"] = overload(told.bert, write_bodies(folder / "short", texts, words=20), told.seconds)
-    told.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+        for name, part in parts(told, Path(temporary)):
+            found[name] = {"seconds": told.seconds, "load_before": os.getloadavg()[0], **part}
+            told.out.write_text(json.dumps(found, indent=1) + "\n")
+            print(name, json.dumps(part, indent=1), flush=True)
+
+
+def parts(told: argparse.Namespace, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The parts that were asked for, by name."""
+    texts = texts_of(told.data)
+    paths = write_bodies(folder, texts)
+    run = told.run.absolute() if told.run is not None else folder
+    if told.run is None and {"br", "reload", "annif"} & {*told.parts}:
+        run = trained(told.data, folder)
+    if "br" in told.parts:
+        yield "br", single_texts(run, paths, told.seconds, told.rounds)
+    if "reload" in told.parts:
+        yield "reload", swaps(run, paths, told.swaps, folder)
+    if "annif" in told.parts:
+        from serving_annif import compared
+
+        yield "annif", compared(told.annif, told.data, run, texts, folder, told.seconds, told.rounds)
+    if "bert" in told.parts:
+        from serving_network import measured
+
+        yield told.bert.name, measured(told.bert, texts, folder / "network", told.seconds, told.rounds)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ ROWS='
 chromium chromium fonts-dejavu-core
 psql postgresql
 java default-jre-headless
+mmdebstrap mmdebstrap
 '
 
 updated=no

@@ -255,6 +255,15 @@ def docx(paragraphs: list[str]) -> bytes:
     return found.getvalue()
 
 
+def printed(browser: Any, text: str) -> bytes:
+    """A PDF file, as a browser prints it."""
+    page = browser.new_page()
+    page.set_content(f"<p>{text}</p>")
+    found: bytes = page.pdf()
+    page.close()
+    return found
+
+
 def test_files_are_read_and_bad_ones_are_refused_in_words(browser: Any, served: Served) -> None:
     visit = Visit(browser, served)
     page = visit.page
@@ -265,6 +274,9 @@ def test_files_are_read_and_bad_ones_are_refused_in_words(browser: Any, served: 
     give("report.docx", docx([TEXT, "second paragraph"]))
     page.wait_for_selector('.row[data-label="fishing"]')
     assert page.input_value("textarea") == f"{TEXT}\nsecond paragraph"
+    give("printed.pdf", printed(browser, OTHER))
+    page.wait_for_selector('.rows:not(.rest) .row[data-label="opera"]')
+    assert " ".join(page.input_value("textarea").split()) == OTHER
     give("two.csv", f'id,text\na,"{TEXT}"\nb,"{OTHER}"\n'.encode())
     page.get_by_text("document 1 of 2").wait_for()
     page.wait_for_function("() => !document.querySelector('.columns.waiting')")
@@ -279,6 +291,7 @@ def test_files_are_read_and_bad_ones_are_refused_in_words(browser: Any, served: 
     for name, content, words in [
         ("bomb.docx", docx(["x" * 30_000_000]), "too large"),
         ("broken.docx", b"PK no zip", "not a DOCX"),
+        ("broken.pdf", b"%PDF-1.4 nothing", "not a PDF"),
         ("picture.png", b"\x89PNG", "no text, CSV"),
         ("empty.txt", b"  ", "has no text"),
         ("large.txt", b"x" * 8_000_001, "larger than 8 MB"),
