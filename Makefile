@@ -10,11 +10,12 @@ BASE   := $(VENV)/.polytag-base-$(SUM)
 NN     := $(VENV)/.polytag-nn-$(SUM)
 DEV    := $(VENV)/.polytag-dev-$(SUM)
 SERVED := $(VENV)/.polytag-services-$(SUM)
+SITE   := $(VENV)/.polytag-site-$(SUM)
 TORCH  := $(shell sed -n 's/^ *"\(torch[^"]*\)",*$$/\1/p' pyproject.toml)
-CODE   := src tests benchmarks deploy
+CODE   := src tests benchmarks deploy release
 ARGS   ?=
 
-.PHONY: help demo test test-services check fuzz faults mutants docs bench clean distclean
+.PHONY: help demo test test-services check fuzz faults mutants docs dist bench clean distclean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -47,8 +48,14 @@ faults: $(DEV)  ## fail every file operation of every verb in turn: a full disk,
 mutants: $(DEV)  ## plant bugs in lines that changed since HEAD, list those that no test notices; ARGS="--sample 60" in all of src
 	$(BIN)/python tests/mutants.py $(ARGS)
 
-docs: $(DEV)  ## write the generated tables of docs/ again
+docs: $(SITE)  ## write the generated tables of docs/ again, and build the site: build/site/index.html
 	$(BIN)/python tests/test_docs.py
+	$(BIN)/python release/site_pages.py build/pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet -f build/mkdocs.yml
+	@echo "build/site/index.html"
+
+dist: $(SITE)  ## wheel, sdist, bills of materials and checksums in dist/; docs/releasing.md
+	$(BIN)/python release/build.py $(ARGS)
 
 bench: $(DEV)  ## compare with the peers; ARGS="--corpora reuters", see benchmarks/README.md
 	$(BIN)/python benchmarks/linear.py $(ARGS)
@@ -84,7 +91,12 @@ $(DEV): | $(NN)
 	@$(PIP) install -e ".[nn,export,tune,serve,dev]"
 	@rm -f $(VENV)/.polytag-dev-* && touch $@
 
+$(SITE): | $(DEV)
+	@echo "installing what the site and releases need into $(VENV)"
+	@$(PIP) install -e ".[nn,export,tune,serve,dev,docs,release]"
+	@rm -f $(VENV)/.polytag-site-* && touch $@
+
 $(SERVED): | $(DEV)
 	@echo "installing what reports and tests of services need into $(VENV)"
-	@$(PIP) install -e ".[nn,export,tune,serve,dev,report,cluster,spark,mlflow,services]"
+	@$(PIP) install -e ".[nn,export,tune,serve,dev,report,cluster,spark,mlflow,docs,release,services]"
 	@rm -f $(VENV)/.polytag-services-* && touch $@

@@ -393,7 +393,8 @@ def main() -> None:
             put(readme, name, table(json.loads(results.read_text())))
     put(readme, "queue", queue(HERE / "jobs"))
     put(HERE.parent / "README.md", "headlines", headlines(HERE / "results"))
-    put(HERE.parent / "docs" / "extreme.md", "growth", growth(HERE / "results"))
+    for page in ("extreme.md", "tutorials/half-a-million.md"):
+        put(HERE.parent / "docs" / page, "growth", growth(HERE / "results"))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-WRITTEN = ("README.md", "benchmarks/README.md", "docs/extreme.md")
+WRITTEN = ("README.md", "benchmarks/README.md", "docs/extreme.md", "docs/tutorials/half-a-million.md")
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = (ROOT / name).read_text(encoding="utf-8")
         emptied, count = re.subn(r"(<!-- results:\S+ -->\n).+?(<!-- end:)", r"\1\2", text, flags=re.DOTALL)
         assert count
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(emptied, encoding="utf-8")
     return folder
 

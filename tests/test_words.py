@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PHRASES = ("beside it", "so many", "as it came", "told apart", "made-up", "reading with it")
 WORDS = ("Corpus", "LabelSet", "Scores", "Model", "Decision", "Classifier", "Run")
 AREAS = {
-    "pages": ("*.md", "docs/*.md", "benchmarks/*.md"),
+    "pages": ("*.md", "docs/**/*.md", "benchmarks/**/*.md"),
     "recipes": ("recipes/*.toml",),
     "build": ("Makefile", "pyproject.toml"),
     "benchmarks": ("benchmarks/**/*.py",),

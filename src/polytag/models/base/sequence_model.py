@@ -227,7 +227,7 @@ class SequenceModel(NeuralModel):
         return {**super().state(), "longest": self.longest, "ranks": ranks}
 
     def schema(self) -> Table:
-        """What every network has, the maximum length of a sequence and, since version 0.2.0, the ranks of the labels."""
+        """What every network has, the maximum length of a sequence and, since version 1.0.0, the ranks of the labels."""
         ranks = Optional(Array(("float32", "int64", "int32"), ("labels",)))
         own: dict[str, Schema] = {"longest": Number(0, "labels"), "ranks": ranks}
         return Table({**super().schema().fields, **own}, optional=frozenset({"ranks"}))
