@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import FAST, Toy
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
+from conftest import FAST, Toy
 from polytag.classifier import Classifier
 from polytag.config.recipe import Recipe
 from polytag.corpus import Corpus

@@ -130,13 +130,13 @@ class Classifier:
 
     @classmethod
     def of_trained(
-        cls, model: Model, recipe: Recipe, held: HeldOut | None, train: Corpus, valid: Corpus | None, calibration: Platt | None = None
+        cls, model: Model, recipe: Recipe, held: HeldOut | None, train: Corpus, valid: Corpus | None, known: Platt | None = None
     ) -> Self:
-        """A classifier of a trained model; ``held`` are its held-out scores, calibrated by ``calibration`` if that is given."""
+        """A classifier of a trained model; ``held`` are its held-out scores, calibrated by ``known`` if that is given."""
         classifier = cls(recipe)
         classifier.model = model
         classifier._complete(held, train, valid)
-        classifier.calibration = calibration or classifier.calibration
+        classifier.calibration = known or classifier.calibration
         return classifier
 
     def _complete(self, held: HeldOut | None, train: Corpus, valid: Corpus | None) -> None:
