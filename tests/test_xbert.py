@@ -289,8 +289,13 @@ def test_a_restart_repeats_no_finished_stage(
     def never(*_: Any) -> Any:
         raise AssertionError("a finished stage was done again")
 
+    match = ClusterMatcher.match
+
+    def labels_alone(self: Any, texts: list[str], *rest: Any) -> Any:
+        return match(self, texts, *rest) if len(texts) <= len(train.labels) else never()  # the texts of labels, not documents
+
     monkeypatch.setattr(steps.EagerStep, "__call__", never)
-    monkeypatch.setattr(ClusterMatcher, "match", never)
+    monkeypatch.setattr(ClusterMatcher, "match", labels_alone)
     monkeypatch.setattr(XBert, "_index", never)
     calls.extend([0] * 10)
     with Run(tmp_path / "run", progress=False, resume=True) as run:

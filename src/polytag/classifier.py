@@ -182,7 +182,7 @@ class Classifier:
         """Add labels that were not in training, as ``{name: description}``; a description may be empty.
 
         They are scored by their texts, and by examples, if there are some: documents with labels that are added. ``embed`` and
-        ``br`` can, with ``keep_features=true``, and ``laco`` with ``shared=true``. Other models raise ConfigError.
+        ``br`` can with ``keep_features=true``, ``laco`` with ``shared=true``, ``xbert`` and ``xttention`` always; others refuse.
         """
         self._require_trained()
         add_new_labels(self, labels, examples)

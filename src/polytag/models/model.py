@@ -191,7 +191,7 @@ class Model(ABC):
         """Add labels without training, from their texts and a few examples; return how to decide about their scores."""
         raise ConfigError(
             f"the model {model_name(self)!r} cannot score labels that it was not trained on; train it again with them, or train "
-            "'embed' with --keep-features, or 'laco' with shared=true"
+            "'embed' with --keep-features, 'xbert', or 'laco' with shared=true"
         )
 
     @property

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from polytag.config.groups.encoder_settings import LONG, EncoderSettings
 from polytag.config.groups.loss_settings import SQUARED_HINGE, LossSettings
+from polytag.decision.candidate_curve import curved, curved_rows
+from polytag.labels import LabelSet
 from polytag.models.base.match_quality import match_quality
 from polytag.models.base.neural_model import NeuralModel, Output
-from polytag.models.model import HeldOut, group
+from polytag.models.model import Encoded, HeldOut, Model, group
 from polytag.nn.encoding.document_vectors import encoding_batches
 from polytag.nn.encoding.encoders import Encoder
 from polytag.nn.encoding.frozen_encoder import FrozenEncoder
 from polytag.nn.training.batch import Batch, Documents, TokenArrays, tokenise
 from polytag.nn.training.devices import autocast, pick_device, pick_precision
-from polytag.xmc.match import MatchNetwork, WithVector, log_probabilities, squared_hinge
+from polytag.scores import Scores
+from polytag.xmc.match import MatchNetwork, WithVector, best_clusters, log_probabilities, squared_hinge
+from polytag.xmc.rank import TreeRanker
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -121,3 +126,39 @@ def _unit(vectors: Tensor) -> NDArray[np.float32]:
     """Vectors of unit length, like tf-idf rows."""
     found: NDArray[np.float32] = torch.nn.functional.normalize(vectors.float(), dim=1).cpu().numpy()
     return found
+
+
+def cluster_set(count: int) -> LabelSet:
+    """The clusters as a label set, named by number."""
+    return LabelSet(str(number) for number in range(count))
+
+
+class Ranked(NamedTuple):
+    """How labels are ranked in the clusters of a text: their separators, the calibration curve, a margin's worth, limits."""
+
+    ranker: TreeRanker
+    curve: list[float]
+    worth: str
+    searched: int
+    candidates: int
+
+
+class EncodedMatch(Encoded):
+    """Encoded texts: log P(cluster | x)^power of all clusters, and the features for ranking."""
+
+    def __init__(self, model: Model, texts: Sequence[str], logs: NDArray[np.float32], rows: csr_array, ranked: Ranked) -> None:
+        """Store the outputs of the network and the features for ranking."""
+        super().__init__(model, texts)
+        self.logs, self.rows, self.ranked, self.names = logs, rows, ranked, model.labels.names
+
+    def best(self, k: int | None = None) -> Scores:
+        """Probabilities of the best labels in the matched clusters (equation 1), at most ``candidates``."""
+        how = self.ranked
+        clusters, logs = best_clusters(self.logs, how.searched)
+        most = how.candidates if k is None else min(k, how.candidates)
+        return curved(*how.ranker.best_below(self.rows, clusters, logs, most, how.worth), how.curve, self.names)
+
+    def given(self, labels: csr_array) -> Scores:
+        """Probabilities of exactly these labels, in the matched clusters or not."""
+        how = self.ranked
+        return curved_rows(how.ranker.given(self.rows, labels, how.worth, self.logs), how.curve, self.names)

@@ -21,15 +21,16 @@ from polytag.config.groups.solver_settings import HoldOutSettings, SolverSetting
 from polytag.config.groups.text_settings import TextSettings, TfidfSettings
 from polytag.config.groups.training_settings import ComputeSettings, TrainingSettings
 from polytag.config.groups.tree_settings import RankSettings, TreeSettings
-from polytag.decision.candidate_curve import CURVE, STRAIGHT, curved, curved_rows, fit_curve
+from polytag.decision.candidate_curve import CURVE, STRAIGHT, curved, fit_curve
 from polytag.errors import ConfigError
 from polytag.kernels.sparse_rows import without
 from polytag.labels import LabelSet
 from polytag.linear.svm import Problem
 from polytag.models.base.attribution import Attribution
-from polytag.models.base.cluster_matcher import ClusterMatcher, match_encoding
+from polytag.models.base.cluster_matcher import ClusterMatcher, EncodedMatch, Ranked, cluster_set, match_encoding
 from polytag.models.base.match_quality import precision_by_power
-from polytag.models.model import Encoded, HeldOut, Model, State, group, model_name, param
+from polytag.models.base.text_match import texts_of
+from polytag.models.model import Examples, Extension, HeldOut, Model, State, group, model_name, param
 from polytag.nn.encoding.encoders import Encoder
 from polytag.nn.encoding.frozen_encoder import FROZEN, FrozenEncoder
 from polytag.scores import Scores
@@ -44,6 +45,7 @@ from polytag.xmc.match import Matched, MatchNetwork, apply_power, best_clusters,
 from polytag.xmc.rank import Chunks, TreeRanker, chunks_fit, chunks_schema
 from polytag.xmc.tree_path import described, path_to, step_of
 from polytag.xmc.tree_training import Ranking, TreeTraining, tree_weights
+from polytag.xmc.widened_clusters import TextMargins, placed, widened
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _CELLS = 8_000_000  # documents x clusters that are scored at once
+_FITTED = 3_000, 400  # documents and labels that the margin of texts of labels is fitted on, at most
 
 
 @dataclass
@@ -85,6 +88,7 @@ class MatchModel(Model):
     exponent: float = field(init=False, repr=False, default=1.0)
     centre: NDArray[np.float32] | None = field(init=False, repr=False, default=None)
     frozen: FrozenEncoder | None = field(init=False, repr=False, default=None)
+    text_margins: TextMargins | None = field(init=False, repr=False, default=None)
 
     @abstractmethod
     def _match_network(self, encoder: Encoder, n_clusters: int) -> MatchNetwork:
@@ -121,6 +125,7 @@ class MatchModel(Model):
             held = HeldOut(valid.truth, self._held(rows, hidden, valid.truth, run), parts.rows)
         if valid is None or self.held_out.refit:
             self.ranker = self._ranker(Problem.of(self._joined(words, found.vectors), corpus), tree, found, run, "ranker")
+        self.text_margins = self._fit_text_margins(words, found, corpus.truth, tree)
         return held
 
     def _new_matcher(self) -> ClusterMatcher:
@@ -172,7 +177,7 @@ class MatchModel(Model):
     def _fit_matcher(self, tree: LabelTree, corpus: Corpus, learned: int, run: Run) -> None:
         """Train the network; the true clusters of a document are those of its labels (3.3)."""
         truth = tree.levels(corpus.truth)[0]
-        clusters = _cluster_set(int(truth.shape[1]))
+        clusters = cluster_set(int(truth.shape[1]))
         self.matcher.beam = self.search.cluster_beam(len(self.labels), len(clusters))
         rows = np.arange(len(corpus))
         if corpus.unknown is not None:  # a cluster with a true label is judged
@@ -226,6 +231,27 @@ class MatchModel(Model):
         self.curve = fit_curve(labels, values, truth, names)
         return curved(labels, values, self.curve, names)
 
+    def _fit_text_margins(self, words: csr_array, found: Matched, truth: csr_array, tree: LabelTree) -> TextMargins | None:
+        """Fit the margins of documents and texts of labels, as if some labels had not been trained."""
+        rng = np.random.default_rng(self.seed)
+        some = rng.permutation(int(words.shape[0]))[: _FITTED[0]]
+        labels = np.sort(rng.permutation(np.unique(truth.indices))[: _FITTED[1]])
+        texts = self.encode([texts_of(self.labels)[0][label] for label in labels.tolist()]).rows
+        rows = self._joined(csr_array(words[some]), None if found.vectors is None else found.vectors[some])
+        return TextMargins.fit(rows, found.clusters[some], csr_array(truth[some]), tree, labels, texts)
+
+    def extend(self, labels: LabelSet, examples: Examples | None = None) -> Extension:
+        """Place labels in the clusters that the network matches with their texts and examples; separators come from these."""
+        self.require_fitted()
+        if self.text_margins is None or self.ranker is None:
+            raise ConfigError(f"this {model_name(self)!r} cannot compare texts of labels with documents; train it again")
+        shown = None if examples is None else (self.encode(examples.texts), csr_array(examples.truth.T))
+        rows, clusters = placed(self.encode(texts_of(labels)[0]), shown)
+        counts = np.zeros(len(labels)) if shown is None else np.diff(shown[1].indptr)
+        self.ranker = widened(self.ranker, clusters, rows, [self.text_margins[int(count > 0)] for count in counts])
+        self.labels = self.labels.union(labels)
+        return Extension()
+
     def start_from(self, other: Self) -> NoReturn:
         """Raise: new labels would need new clusters."""
         raise ConfigError(f"{model_name(self)!r} cannot continue an earlier run, which has different clusters; train it again")
@@ -272,7 +298,9 @@ class MatchModel(Model):
             logs[rows] = apply_power(found, self.exponent, self.searched())
             if vectors is not None:
                 vectors[rows] = documents
-        return EncodedMatch(self, texts, logs, self._joined(self.tfidf.transform(prepared), vectors))
+        assert self.ranker is not None
+        how = Ranked(self.ranker, self.curve, self.ranking.worth, self.searched(), self.scored_labels())
+        return EncodedMatch(self, texts, logs, self._joined(self.tfidf.transform(prepared), vectors), how)
 
     def attribute(self, text: str, labels: NDArray[np.int64], *, exact: bool = False) -> Attribution:
         """By leaving words out; with the cluster of each label, and the words that its separator uses inside the cluster."""
@@ -326,6 +354,8 @@ class MatchModel(Model):
         own = {"tree": self.ranker.tree.state(), "chunks": self.ranker.chunks[1].state(), "curve": self.curve}
         frozen = None if self.frozen is None else self.frozen.state()
         joined = {"exponent": self.exponent, "centre": self.centre, "origin": frozen}
+        if self.text_margins is not None:
+            own["text_margins"] = self.text_margins.state()
         return {**self.matcher.state(), "tfidf": self.tfidf.state(), **own, **joined}
 
     def schema(self) -> Table:
@@ -339,15 +369,16 @@ class MatchModel(Model):
             "chunks": chunks_schema(half=self.ranking.half),
             "curve": CURVE,
             "exponent": Number(0, 1e3, whole=False),
+            "text_margins": Array(("float64",), (2, 2)),
         }
         fields: dict[str, Schema] = {**self.matcher.schema().fields, **own, "centre": centre, "origin": origin}
-        return Table(fields, rules=(_clusters_fit,))
+        return Table(fields, optional=frozenset({"text_margins"}), rules=(_clusters_fit,))
 
     def restore(self, state: State) -> None:
         """Build everything again."""
         tree, chunks = LabelTree.from_state(state["tree"]), Chunks.from_state(state["chunks"])
         self.matcher = self._new_matcher()
-        self.matcher.labels = _cluster_set(len(tree.starts[1]) - 1)
+        self.matcher.labels = cluster_set(len(tree.starts[1]) - 1)
         self.matcher.restore(state)
         self.tfidf = Tfidf.of(self.features, self.features.ngrams[0])
         self.tfidf.restore(state["tfidf"])
@@ -358,6 +389,7 @@ class MatchModel(Model):
             raise ValueError("its vectors and their mean have different sizes")
         self.ranker = TreeRanker(tree, [Chunks.none(self._count()), chunks], len(self.tfidf.keys) + size)
         self.curve, self.exponent = [float(value) for value in state["curve"]], float(state["exponent"])
+        self.text_margins = TextMargins.from_state(state["text_margins"]) if "text_margins" in state else None
 
 
 def _clusters_fit(state: State, sizes: Sizes) -> None:
@@ -365,33 +397,3 @@ def _clusters_fit(state: State, sizes: Sizes) -> None:
     if len(state["tree"]["starts"]) != 2:
         raise ValueError("its clusters are no clusters of labels")
     chunks_fit(state["chunks"], state["tree"]["starts"][1], sizes["words"] + sizes.get("dense", 0))
-
-
-def _cluster_set(count: int) -> LabelSet:
-    """The clusters as a label set, named by number."""
-    return LabelSet(str(number) for number in range(count))
-
-
-class EncodedMatch(Encoded):
-    """Encoded texts: log P(cluster | x)^power of all clusters, and the features for ranking."""
-
-    def __init__(self, model: MatchModel, texts: Sequence[str], logs: NDArray[np.float32], rows: csr_array) -> None:
-        """Store the outputs of the network and the features for ranking."""
-        super().__init__(model, texts)
-        self.matcher, self.logs, self.rows = model, logs, rows
-
-    def best(self, k: int | None = None) -> Scores:
-        """Probabilities of the best labels in the matched clusters (equation 1), at most ``candidates``."""
-        model, names = self.matcher, self.matcher.labels.names
-        assert model.ranker is not None
-        most = model.scored_labels()
-        clusters, logs = best_clusters(self.logs, model.searched())
-        found = model.ranker.best_below(self.rows, clusters, logs, most if k is None else min(k, most), model.ranking.worth)
-        return curved(*found, model.curve, names)
-
-    def given(self, labels: csr_array) -> Scores:
-        """Probabilities of exactly these labels, in the matched clusters or not."""
-        model = self.matcher
-        assert model.ranker is not None
-        found = model.ranker.given(self.rows, labels, model.ranking.worth, self.logs)
-        return curved_rows(found, model.curve, model.labels.names)
