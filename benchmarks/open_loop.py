@@ -74,12 +74,17 @@ class Sender:
             self.outcome.seconds.append(time.monotonic() - start)
             self.outcome.wrong += not self.right(number, body)
 
-    async def _answered(self, request: bytes) -> tuple[str, bytes]:
-        if self.free:
+    async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A free connection, or a new one; a server closes those that were idle for some seconds."""
+        while self.free:
             reader, writer = self.free.pop()
-        else:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            self.outcome.connections += 1
+            if not reader.at_eof() and not writer.is_closing():
+                return reader, writer
+        self.outcome.connections += 1
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def _answered(self, request: bytes) -> tuple[str, bytes]:
+        reader, writer = await self._connection()
         writer.write(request)
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
         size = int(head.split("content-length:")[1].split("\r\n")[0])

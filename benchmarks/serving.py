@@ -197,6 +197,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="a finished br on debtags, instead of training one")
     parser.add_argument("--bert", type=Path, help="a finished network; the part is called like its folder")
     parser.add_argument("--annif", type=Path, help="virtual environment with annif[omikuji]")
+    parser.add_argument("--annif-home", type=Path, help="folder of Annif's project; a trained one is used again")
     parser.add_argument("--parts", nargs="+", choices=("br", "reload", "bert", "annif"), default=["br", "reload"])
     parser.add_argument("--seconds", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=3)
@@ -226,7 +227,8 @@ def parts(told: argparse.Namespace, folder: Path) -> Iterator[tuple[str, dict[st
     if "annif" in told.parts:
         from serving_annif import compared
 
-        yield "annif", compared(told.annif, told.data, run, texts, folder, told.seconds, told.rounds)
+        home = told.annif_home or folder / "annif"
+        yield "annif", compared(told.annif, told.data, run, texts, folder, home, told.seconds, told.rounds)
     if "bert" in told.parts:
         from serving_network import measured
 

@@ -24,8 +24,10 @@ PROJECTS = "[{name}]\nname={name}\nlanguage=en\nbackend={backend}\nanalyzer=simp
 
 
 def prepared(environment: Path, data: Path, home: Path) -> str:
-    """A trained project of Annif in a folder; returns its name."""
-    home.mkdir()
+    """A trained project of Annif in a folder, which may be there already; returns its name."""
+    if (home / "data" / "projects" / "omikuji" / "omikuji-model").exists():
+        return "omikuji"
+    home.mkdir(exist_ok=True)
     program = str((environment / "bin" / "annif").absolute())
     labels = [json.loads(line)["name"] for line in (data / "debtags" / "labels.jsonl").read_text().splitlines()]
     (home / "vocab.tsv").write_text("".join(f"<{BASE}{name}>\t{name}\n" for name in labels))
@@ -41,10 +43,9 @@ def prepared(environment: Path, data: Path, home: Path) -> str:
 
 
 def compared(
-    environment: Path, data: Path, run: Path, texts: list[str], folder: Path, seconds: int, rounds: int
+    environment: Path, data: Path, run: Path, texts: list[str], folder: Path, home: Path, seconds: int, rounds: int
 ) -> dict[str, Any]:
     """Requests per second of the service and of Annif, in turn, and their ratio."""
-    home = folder / "annif"
     project = prepared(environment, data, home)
     forms = [urlencode({"text": text, "limit": 10}) for text in texts]
     (folder / "forms.txt").write_text("".join(f"{form}\n" for form in forms))

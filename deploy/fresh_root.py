@@ -78,7 +78,8 @@ class FreshRoot:
             *sources, target = rest.split()
             self._copy(sources, self.folder / target.strip("/"), len(sources) > 1 or target.endswith("/"))
         elif word == "RUN":
-            subprocess.run(self.command(["sh", "-c", rest], pip=True), check=True, timeout=60 * MINUTES)
+            command = self.command(["sh", "-c", rest], pip="pip install" in rest)
+            subprocess.run(command, check=True, timeout=60 * MINUTES, stdout=subprocess.DEVNULL)
         elif word == "USER":
             self.user = rest
         elif word == "WORKDIR":
@@ -130,6 +131,7 @@ class FreshRoot:
             shared |= {place: place for place in places}
             names |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
         script = [f"mount --bind {root} {root}", f"mount --bind /dev {root}/dev", f"mount -t proc proc {root}/proc"]
+        script.append(f"mount -t tmpfs -o mode=1777 none {root}/dev/shm")
         for here, there in shared.items():
             into = f"{root}{there}"
             script.append(f"mkdir -p {Path(into).parent}" if Path(here).is_file() else f"mkdir -p {into}")

@@ -292,3 +292,19 @@ def test_a_model_with_edited_labels_is_exported_and_scores_alike(run: Path, tmp_
     found = loaded(tmp_path).scores(TEXTS)
     assert "both" in found.names
     np.testing.assert_allclose(found.matrix.toarray(), expected, atol=2e-3)
+
+
+def test_the_service_computes_with_the_export(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run with an export is served by ONNX Runtime, also in batches of several requests; its answers are torch's."""
+    pytest.importorskip("msgspec")
+    from polytag.server.hosting.hosted_model import PLAIN, HostedModel
+
+    served = HostedModel.load(run)
+    assert isinstance(network(served.classifier).exported, OnnxNetwork)
+    monkeypatch.setenv("POLYTAG_ONNX", "0")
+    plain = HostedModel.load(run)
+    assert network(plain.classifier).exported is None
+    texts = TEXTS[:40]
+    for one, other in zip(served.predict(texts, [PLAIN] * 40), plain.predict(texts, [PLAIN] * 40), strict=True):
+        assert one.labels == other.labels
+        np.testing.assert_allclose(one.scores, other.scores, atol=1e-4)

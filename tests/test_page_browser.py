@@ -274,9 +274,10 @@ def test_files_are_read_and_bad_ones_are_refused_in_words(browser: Any, served: 
     give("report.docx", docx([TEXT, "second paragraph"]))
     page.wait_for_selector('.row[data-label="fishing"]')
     assert page.input_value("textarea") == f"{TEXT}\nsecond paragraph"
-    give("printed.pdf", printed(browser, OTHER))
+    sung = OTHER.replace("\U0001f3b5 ", "")
+    give("printed.pdf", printed(browser, sung))
     page.wait_for_selector('.rows:not(.rest) .row[data-label="opera"]')
-    assert " ".join(page.input_value("textarea").split()) == OTHER
+    assert " ".join(page.input_value("textarea").split()) == sung
     give("two.csv", f'id,text\na,"{TEXT}"\nb,"{OTHER}"\n'.encode())
     page.get_by_text("document 1 of 2").wait_for()
     page.wait_for_function("() => !document.querySelector('.columns.waiting')")

@@ -32,7 +32,7 @@ from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained
 from polytag.nn.encoding.restored_network import ENCODER, WEIGHTS, restored_network
 from polytag.nn.encoding.token_places import Located, located
 from polytag.nn.export.onnx_export import export_network
-from polytag.nn.export.onnx_network import OnnxNetwork, fresh_export, open_export
+from polytag.nn.export.onnx_network import BATCH, OnnxNetwork, fresh_export, open_export
 from polytag.nn.labels.label_start import start_with_log_odds, start_with_words
 from polytag.nn.training import losses
 from polytag.nn.training.batch import Batch, Documents, Layout, TokenArrays, tokenise, windows_apart
@@ -287,7 +287,8 @@ class NeuralModel(Model):
         logs = np.zeros(len(data), dtype=np.float32)
         network = self._inference_module(device)
         with torch.inference_mode(), autocast(device, pick_precision(self.compute.precision, device)):
-            for rows, batch in encoding_batches(data, self._rows_at_once()):
+            places = BATCH if isinstance(network, OnnxNetwork) else 0
+            for rows, batch in encoding_batches(data, self._rows_at_once(), places):
                 found, decided, log_probability = self._infer(network, batch)
                 if labels is not None:
                     found, best = found.topk(width, dim=1)

@@ -12,12 +12,12 @@ from polytag.nn.encoding.encoders import Encoder, pool
 from polytag.nn.training.batch import Batch, Documents, Layout, TokenArrays, inference_batches
 from polytag.nn.training.devices import autocast, pick_precision
 
-PLACES = {"cpu": 2_048, "cuda": 131_072}  # tokens, with padding, that are encoded at once
+PLACES = {"cpu": 512, "cuda": 131_072}  # tokens, with padding, that are encoded at once; more do not fit into a CPU's caches
 
 
-def encoding_batches(data: Documents, most_rows: int) -> Iterator[tuple[NDArray[np.int64], Batch]]:
-    """All documents in batches of similar length, longest first: their indices and the batch."""
-    for rows in inference_batches(data.lengths * data.windows, most_rows, PLACES[data.device.type]):
+def encoding_batches(data: Documents, most_rows: int, places: int = 0) -> Iterator[tuple[NDArray[np.int64], Batch]]:
+    """All documents in batches of similar length and of at most ``places`` tokens, longest first: their indices and the batch."""
+    for rows in inference_batches(data.lengths * data.windows, most_rows, places or PLACES[data.device.type]):
         yield rows, data.batch(torch.from_numpy(rows).to(data.device), *data.shape(rows))
 
 

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ NETWORK, ABOUT = "model.onnx", "export.json"
 DESCRIPTION = Table({"format": Number(FORMAT, FORMAT), "polytag": Text(), "int8": Switch(), "artefact": Text(), "sha256": Text()})
 """What ``export.json`` looks like."""
 SWITCH = "POLYTAG_ONNX"  # environment variable; 0 disables exports
+BATCH = 8_192  # tokens of a batch, which is computed in parts
 _PLACES = 512  # tokens that are encoded at once; more do not fit into a processor's caches
 _REMEDY = "export again, or remove the folder"
 
@@ -41,22 +43,23 @@ class OnnxNetwork(nn.Module):
         """Open the file of a network with this many outputs; if it must have a checksum, ``digest`` is that."""
         super().__init__()
         self.path, self.outputs, self.digest = path, outputs, digest
-        self.opened: tuple[int, Any] | None = None
-        self.session()
+        self.opened: dict[tuple[int, int], Any] = {}
+        self.session(torch.get_num_threads())
 
-    def session(self) -> Any:
-        """The open file. Its threads belong to one process, so a copy of this network in another one opens it again."""
-        if self.opened is None or self.opened[0] != os.getpid():
-            self.opened = os.getpid(), self._open()
-        return self.opened[1]
+    def session(self, threads: int) -> Any:
+        """The open file, for computations with this many threads; they belong to one process, so another one opens it again."""
+        key = os.getpid(), threads
+        if key not in self.opened:
+            self.opened[key] = self._open(threads)
+        return self.opened[key]
 
-    def _open(self) -> Any:
+    def _open(self, threads: int) -> Any:
         import onnxruntime
 
         if self.digest and (not self.path.is_file() or file_digest(self.path) != self.digest):
             raise ArtefactError(f"{self.path} is missing or was changed after it was exported; {_REMEDY}")
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
+        options.intra_op_num_threads = threads
         options.log_severity_level = 3
         try:
             session = onnxruntime.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
@@ -70,28 +73,36 @@ class OnnxNetwork(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is open, for copies and other processes."""
-        return {**self.__dict__, "opened": None}
+        return {**self.__dict__, "opened": {}}
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Logits (batch, labels). Documents of the same length are encoded together, so that there is no padding or mask."""
-        lengths = mask.sum(dim=1).numpy()
-        order = np.argsort(lengths, kind="stable")
-        ends = np.flatnonzero(np.diff(lengths[order], append=-1)) + 1
-        parts = []
-        for start, stop in pairwise([0, *ends.tolist()]):
-            length = int(lengths[order[start]])
-            few = max(1, _PLACES // max(1, length))
-            parts += [self._run(ids, order[at : min(at + few, stop)], length) for at in range(start, stop, few)]
-        logits = np.concatenate(parts)
-        return torch.from_numpy(logits[np.argsort(order)])
+        """Logits (batch, labels). Documents of the same length are encoded together, so that there is no padding or mask.
 
-    def _run(self, ids: Tensor, rows: NDArray[Any], length: int) -> NDArray[Any]:
-        session, tokens = self.session(), ids.numpy()[rows, :length]
+        If there are enough lengths, each thread computes its own: threads that share one computation wait for each other.
+        """
+        lengths = mask.sum(dim=1).numpy()
+        order = np.argsort(-lengths, kind="stable")
+        ends = np.flatnonzero(np.diff(lengths[order], append=-1)) + 1
+        parts: list[NDArray[Any]] = []
+        for start, stop in pairwise([0, *ends.tolist()]):
+            few = max(1, _PLACES // max(1, int(lengths[order[start]])))
+            parts += [order[at : min(at + few, stop)] for at in range(start, stop, few)]
+        tokens = [ids.numpy()[rows, : int(lengths[rows[0]])] for rows in parts]
+        threads = torch.get_num_threads()
+        if 1 < threads <= len(parts):
+            session = self.session(1)
+            with ThreadPoolExecutor(threads) as pool:
+                found = list(pool.map(lambda part: self._run(session, part), tokens))
+        else:
+            found = [self._run(self.session(threads), part) for part in tokens]
+        return torch.from_numpy(np.concatenate(found)[np.argsort(order)])
+
+    def _run(self, session: Any, tokens: NDArray[Any]) -> NDArray[Any]:
         try:
             (logits,) = session.run(None, {"ids": tokens})
         except Exception as error:  # the library's error types have no common base
             raise ArtefactError(f"{self.path} cannot be computed ({error_line(error)}); {_REMEDY}") from None
-        if logits.shape != (len(rows), self.outputs):
+        if logits.shape != (len(tokens), self.outputs):
             raise ArtefactError(f"{self.path} has not one output for each of {self.outputs} labels; {_REMEDY}")
         return np.asarray(logits)
 
