@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from polytag.cli.adapt import adapt
 from polytag.cli.audit import audit
 from polytag.cli.auto import auto
 from polytag.cli.compare import compare
@@ -77,23 +78,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for verb in (
-    train,
-    auto,
-    distil,
-    evaluate,
-    predict,
-    explain,
-    compare,
-    diff,
-    audit,
-    curve,
-    tune,
-    info,
-    export,
-    report,
-    serve,
-    warm,
-):
+    train, auto, distil, adapt, evaluate, predict, explain, compare, diff, audit, curve, tune, info, export, report, serve, warm,
+):  # fmt: skip
     app.command()(expanded(verb))
 app.add_typer(labels_app, name="labels", help="Edit the labels of a trained model, without training.")
 app.add_typer(data_app, name="data", help="Describe, build, download and generate corpora.")

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -112,24 +113,47 @@ def _read_pretrained(name: str, place: str, local: bool) -> tuple[Any, Any]:
 
 
 def _load_transformer(encoder: Transformer, name: str) -> None:
+    missing, _ = encoder.model.load_state_dict(encoder_of(_source(name)).state_dict(), strict=False)
+    if missing:
+        raise ConfigError(f"encoder {name!r}: the weights lack {missing[0]!r}; is the folder complete?")
+
+
+def write_pretrained(encoder: Transformer, name: str, folder: Path) -> None:
+    """Write an encoder that was trained on from ``name`` as a Hugging Face folder: configuration, tokeniser, safetensors."""
+    source = _source(name)
+    encoder_of(source).load_state_dict(encoder.model.state_dict(), strict=False)
+    _, tokeniser = _read_pretrained(name, *_place(name))
+    with _without_bars():
+        source.save_pretrained(folder)
+    tokeniser.save_pretrained(folder)
+
+
+def _source(name: str) -> Any:
+    """The pretrained model as its library reads it."""
     from transformers import AutoModel
-    from transformers.utils import logging as messages
 
     place, local = _place(name)
-    shown = messages.is_progress_bar_enabled()
-    messages.disable_progress_bar()  # a library must not print
     try:
-        source = AutoModel.from_pretrained(
-            place, local_files_only=local, trust_remote_code=False, use_safetensors=True, dtype=torch.float32
-        )
+        with _without_bars():
+            return AutoModel.from_pretrained(
+                place, local_files_only=local, trust_remote_code=False, use_safetensors=True, dtype=torch.float32
+            )
     except (OSError, ValueError, KeyError) as error:
         raise _unreadable(name, error) from None
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Inside, transformers shows no progress bars: a library must not print."""
+    from transformers.utils import logging as messages
+
+    shown = messages.is_progress_bar_enabled()
+    messages.disable_progress_bar()
+    try:
+        yield
     finally:
         if shown:
             messages.enable_progress_bar()
-    missing, _ = encoder.model.load_state_dict(encoder_of(source).state_dict(), strict=False)
-    if missing:
-        raise ConfigError(f"encoder {name!r}: the weights lack {missing[0]!r}; is the folder complete?")
 
 
 def _unreadable(name: str, error: Exception) -> ConfigError:

@@ -1,0 +1,1 @@
+"""Objectives that need no labels, for continued pre-training of an encoder."""

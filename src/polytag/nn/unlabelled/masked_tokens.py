@@ -1,0 +1,120 @@
+"""Masked tokens (Devlin et al. 2019): a network that predicts tokens that were hidden from an encoder, and its loss.
+
+All shapes depend on the padded length only, and nothing waits for the device, so that a step can be captured as a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from polytag.nn.encoding.encoders import Encoder
+from polytag.nn.training.batch import TokenArrays
+
+SHARE = 0.15  # of the tokens of a text that are predicted
+_HIDDEN, _REPLACED = 0.8, 0.1  # of these, the share that is hidden and that is replaced by a random token; the rest stays
+
+
+class MaskedNetwork(nn.Module):
+    """An encoder, one layer, and the encoder's own token embeddings as the output layer."""
+
+    def __init__(self, encoder: Encoder, counts: NDArray[np.int64]) -> None:
+        """``counts`` are the frequencies of the tokens, at which the output layer starts."""
+        super().__init__()
+        self.encoder = encoder
+        size = encoder.token_table().weight.shape[1]
+        self.between = nn.Linear(encoder.hidden, size)
+        self.normalise = nn.LayerNorm(size)
+        if size == encoder.hidden:
+            nn.init.eye_(self.between.weight)
+            nn.init.zeros_(self.between.bias)
+        share = (counts + 0.5) / (counts.sum() + 0.5 * len(counts))
+        self.bias = nn.Parameter(torch.from_numpy(np.log(share).astype(np.float32)))
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """The states of the encoder."""
+        states: Tensor = self.encoder(ids, mask)
+        return states
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Logits (..., tokens) of states (..., hidden)."""
+        inner = self.normalise(functional.gelu(self.between(states)))
+        table = self.encoder.token_table().weight
+        scale = 1 / math.sqrt(table.shape[1])  # normalised states are longer than those that embeddings were made for
+        return functional.linear(inner, table[: len(self.bias)]) * scale + self.bias
+
+
+class Hidden(NamedTuple):
+    """Inputs with hidden tokens (batch, length); the chosen places (batch, chosen), their tokens, and which of them count."""
+
+    ids: Tensor
+    places: Tensor
+    tokens: Tensor
+    counted: Tensor
+
+
+class Hiding(NamedTuple):
+    """Which tokens are hidden, and how: the token that stands for hidden ones, those never hidden, and all there are."""
+
+    mask_token: int
+    special: tuple[int, ...]
+    vocabulary: int
+    share: float = SHARE
+
+    def hide(self, ids: Tensor, mask: Tensor) -> Hidden:
+        """Choose tokens of every text at random, and hide them; a text with few tokens has one at least."""
+        content = mask.clone()
+        for token in self.special:
+            content &= ids != token
+        most = max(1, math.ceil(self.share * ids.shape[1]))
+        order = torch.rand(ids.shape, device=ids.device).masked_fill(~content, -1.0)
+        places = order.topk(most, dim=1).indices  # (batch, chosen)
+        wanted = (content.sum(dim=1, keepdim=True) * self.share).ceil()
+        counted = (torch.arange(most, device=ids.device) < wanted) & content.gather(1, places)
+        tokens = ids.gather(1, places)
+        kind = torch.rand(places.shape, device=ids.device)
+        other = torch.randint(self.vocabulary, places.shape, device=ids.device)
+        shown = torch.where(kind < _HIDDEN, self.mask_token, torch.where(kind < _HIDDEN + _REPLACED, other, tokens))
+        return Hidden(ids.scatter(1, places, torch.where(counted, shown, tokens)), places, tokens, counted)
+
+
+def masked_loss(network: MaskedNetwork, ids: Tensor, mask: Tensor, hiding: Hiding) -> Tensor:
+    """The mean cross-entropy of hidden tokens."""
+    hidden = hiding.hide(ids, mask)
+    states = network(hidden.ids, mask)  # (batch, length, hidden)
+    at = hidden.places[..., None].expand(-1, -1, states.shape[-1])
+    logits = network.logits(states.gather(1, at)).float()  # (batch, chosen, tokens)
+    each = functional.cross_entropy(logits.flatten(0, 1), hidden.tokens.flatten(), reduction="none")
+    counted = hidden.counted.flatten().to(each.dtype)
+    return (each * counted).sum() / counted.sum().clamp(min=1)
+
+
+def pair_loss(network: MaskedNetwork, ids: Tensor, mask: Tensor, temperature: float = 0.05) -> Tensor:
+    """Dropout pairs (SimCSE, Gao et al. 2021): a text encoded twice is nearer to itself than to the others of its batch."""
+    weight = mask[..., None].float()
+    vectors = []
+    for _ in range(2):
+        states = network(ids, mask).float()
+        vectors.append(functional.normalize((states * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1), dim=1))
+    similar = vectors[0] @ vectors[1].T / temperature  # (batch, batch)
+    return functional.cross_entropy(similar, torch.arange(len(ids), device=ids.device))
+
+
+def in_pieces(arrays: TokenArrays, room: int, least: int = 8) -> TokenArrays:
+    """Long texts cut into pieces of ``room`` tokens; a last piece of fewer than ``least`` tokens is dropped."""
+    starts, stops = [], []
+    for first, last in zip(arrays.offsets[:-1].tolist(), arrays.offsets[1:].tolist(), strict=True):
+        for start in range(first, max(last, first + 1), room):
+            if start == first or last - start >= least:
+                starts.append(start)
+                stops.append(min(start + room, last))
+    sizes = np.array(stops, dtype=np.int64) - np.array(starts, dtype=np.int64)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    at = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - np.array(starts, dtype=np.int64), sizes)
+    return TokenArrays(np.asarray(arrays.ids)[at], offsets)

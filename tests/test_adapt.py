@@ -1,0 +1,159 @@
+"""Continued pre-training: what is hidden, the losses against numpy, a loss that falls, a folder that models load, resuming."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from polytag.classifier import Classifier  # noqa: E402
+from polytag.config.groups.encoder_settings import WordSettings  # noqa: E402
+from polytag.errors import ConfigError, DataError  # noqa: E402
+from polytag.nn.encoding.encoders import WordEncoder, build_encoder  # noqa: E402
+from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained  # noqa: E402
+from polytag.nn.training.batch import TokenArrays  # noqa: E402
+from polytag.nn.unlabelled.masked_tokens import Hiding, MaskedNetwork, in_pieces, masked_loss, pair_loss  # noqa: E402
+from polytag.transfer.adaptation import Adaptation, adapt  # noqa: E402
+from toys import shaken, tiny_bert, toy_corpus  # noqa: E402
+
+MASK, FIRST, LAST = 1, 2, 3
+PHRASES = ("the cat sat on a mat", "many boats sail to oslo", "tea with milk and juice", "some dogs run after horses")
+TEXTS = [" ".join(PHRASES[(number * step) % 4] for step in (1, 2, 3)) for number in range(240)]  # a word tells its neighbours
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_bert(tmp_path_factory.mktemp("bert"), texts=TEXTS, vocabulary=150)
+
+
+def hidden_batch(share: float = 0.15) -> tuple[Any, Any, Any]:
+    torch.manual_seed(0)
+    lengths = torch.randint(3, 60, (400,))
+    place = torch.arange(60)
+    ids = torch.randint(4, 50, (400, 60))
+    ids[:, 0] = FIRST
+    ids = torch.where(place == lengths[:, None] - 1, LAST, ids)
+    mask = place < lengths[:, None]
+    return ids.masked_fill(~mask, 0), mask, Hiding(MASK, (FIRST, LAST, 0), 50, share).hide(ids.masked_fill(~mask, 0), mask)
+
+
+def test_a_share_of_the_tokens_is_chosen_and_most_of_them_are_hidden() -> None:
+    ids, mask, hidden = hidden_batch()
+    content = (mask.sum(dim=1) - 2).numpy()
+    assert (hidden.counted.sum(dim=1).numpy() == np.ceil(np.float32(0.15) * content.astype(np.float32))).all()
+    changed = hidden.ids != ids
+    chosen = torch.zeros_like(mask).scatter(1, hidden.places, hidden.counted)
+    assert not (changed & ~chosen).any() and not (chosen & ~mask).any()  # nothing else changes, and padding is never chosen
+    assert not (chosen & ((ids == FIRST) | (ids == LAST))).any()
+    shown = hidden.ids[chosen]
+    kept = float((hidden.ids[chosen] == ids[chosen]).float().mean())
+    assert abs(float((shown == MASK).float().mean()) - 0.8) < 0.03 and abs(kept - 0.1) < 0.03
+    assert (hidden.tokens[hidden.counted] == ids.gather(1, hidden.places)[hidden.counted]).all()
+
+
+def test_the_loss_is_the_cross_entropy_of_the_chosen_tokens() -> None:
+    torch.manual_seed(1)
+    network = shaken(MaskedNetwork(WordEncoder(50, 8), np.ones(50, dtype=np.int64))).double()
+    ids, mask, _ = hidden_batch()
+    hiding = Hiding(MASK, (FIRST, LAST, 0), 50)
+    torch.manual_seed(2)
+    found = float(masked_loss(network, ids, mask, hiding).detach())
+    torch.manual_seed(2)
+    hidden = hiding.hide(ids, mask)
+    states = network.encoder(hidden.ids, mask).detach()
+    each = []
+    for row in range(len(ids)):
+        for place, token, counted in zip(hidden.places[row], hidden.tokens[row], hidden.counted[row], strict=True):
+            if counted:
+                logits = network.logits(states[row, place]).detach().numpy()
+                each.append(math.log(np.exp(logits).sum()) - logits[int(token)])
+    assert math.isclose(found, float(np.mean(each)), rel_tol=1e-5)
+
+
+def test_pairs_are_nearer_to_themselves_than_to_others() -> None:
+    """Without dropout both vectors are the same; the loss is that of the similarities of all texts."""
+    torch.manual_seed(3)
+    network = shaken(MaskedNetwork(WordEncoder(50, 8), np.ones(50, dtype=np.int64)))
+    ids, mask, _ = hidden_batch()
+    ids, mask = ids[:12], mask[:12]
+    states = (network.encoder(ids, mask) * mask[..., None]).sum(dim=1).detach().double().numpy()
+    unit = states / np.linalg.norm(states, axis=1, keepdims=True)
+    similar = unit @ unit.T / 0.05
+    expected = np.mean([math.log(np.exp(row - row.max()).sum()) + row.max() - row[at] for at, row in enumerate(similar)])
+    assert math.isclose(float(pair_loss(network, ids, mask).detach()), expected, rel_tol=1e-4)
+
+
+def test_long_texts_are_cut_into_pieces_without_losing_a_token() -> None:
+    arrays = TokenArrays(np.arange(47, dtype=np.int32), np.array([0, 5, 5, 30, 47], dtype=np.int64))
+    found = in_pieces(arrays, 10, least=6)
+    pieces = [found.ids[a:b].tolist() for a, b in zip(found.offsets[:-1], found.offsets[1:], strict=True)]
+    expected = [[*range(5)], [], [*range(5, 15)], [*range(15, 25)], [*range(30, 40)], [*range(40, 47)]]
+    assert pieces == expected  # 25 to 29 is shorter than six tokens
+
+
+@pytest.mark.parametrize("objective", ["masked", "both", "pairs"])
+def test_the_loss_falls_and_models_take_the_folder(encoder: Path, tmp_path: Path, objective: str) -> None:
+    settings = Adaptation(objective, epochs=6, batch_size=16, rate=2e-3, max_length=32, device="cpu", precision="fp32")
+    found = adapt(TEXTS, str(encoder), tmp_path / "adapted", settings)
+    assert found.after < found.before - 0.2 and found.steps == 6 * math.ceil(228 / 16)
+    corpus = toy_corpus(60)
+    options = {"encoder": str(tmp_path / "adapted"), "epochs": 1, "device": "cpu", "precision": "fp32"}
+    assert len(Classifier("bert", options).fit(corpus).predict(corpus.texts[:2])) == 2
+    one, other = (_weights(str(folder)) for folder in (encoder, tmp_path / "adapted"))
+    assert one.keys() == other.keys() and any(not torch.equal(one[name], other[name]) for name in one)
+
+
+def _weights(folder: str) -> dict[str, Any]:
+    tokens, description = describe_encoder(folder, (), WordSettings(), None)
+    network = build_encoder(description)
+    load_pretrained(network, folder, tokens)
+    return dict(network.state_dict())
+
+
+def test_an_interrupted_adaptation_ends_with_the_same_weights(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Adaptation(epochs=2, batch_size=32, rate=1e-3, max_length=32, device="cpu", precision="fp32")
+    whole = adapt(TEXTS, str(encoder), tmp_path / "whole", settings)
+    from polytag.nn.training import loop
+
+    original, count = loop._Training._one, 0
+
+    def stopped(self: Any, *arguments: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 9:
+            raise KeyboardInterrupt
+        return original(self, *arguments)
+
+    monkeypatch.setattr(loop._Training, "_one", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        adapt(TEXTS, str(encoder), tmp_path / "parts", settings)
+    again = adapt(TEXTS, str(encoder), tmp_path / "parts", settings, resume=True)
+    assert again == whole and count > 9
+    one, other = _weights(str(tmp_path / "whole")), _weights(str(tmp_path / "parts"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert not list((tmp_path / "parts").glob(".encoder-*"))
+
+
+def test_what_cannot_be_adapted_is_refused(encoder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not pretrained"):
+        adapt(TEXTS, "words", tmp_path / "no", Adaptation())
+    with pytest.raises(DataError, match="too few"):
+        adapt(TEXTS[:3], str(encoder), tmp_path / "no", Adaptation())
+    for wrong in ({"objective": "next"}, {"share": 1.0}, {"device": "tpu"}, {"objective": "pairs", "batch_size": 1}):
+        with pytest.raises(ConfigError, match="--"):
+            Adaptation(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_verb_writes_an_encoder(polytag: Any, encoder: Path, tmp_path: Path) -> None:
+    toy_corpus(60).write(tmp_path / "texts.jsonl")
+    told = polytag("adapt", tmp_path / "texts.jsonl", "--encoder", encoder, "--device", "cpu", "--out", tmp_path / "new")
+    assert told.code == 0 and "before" in told.err and (tmp_path / "new" / "model.safetensors").exists()
+    wrong = polytag("adapt", tmp_path / "texts.jsonl", "--encoder", "bilstm", "--out", tmp_path / "no")
+    assert wrong.code == 2 and wrong.err.count("\n") == 1
