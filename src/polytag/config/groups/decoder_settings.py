@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from polytag.config.settings import param
 
 ORDERS = ("frequency", "topological", "random", "given")
+TARGETS = ("sequence", "completion")
 ATTENTIONS = ("additive", "dot")
 QUERIES = ("new", "old")
 FIRST_STATES = ("ends", "layers", "cls", "mean", "zero")
@@ -21,7 +22,11 @@ class OrderSettings:
     """Label order."""
 
     order: str = param(
-        "frequency", "label order: most frequent first, parents first, random, or as given", choices=ORDERS, first=True
+        "frequency",
+        "label order: most frequent first, parents first, random, or as given",
+        choices=ORDERS,
+        first=True,
+        unless={"targets": ("completion",)},
     )
 
 
@@ -29,6 +34,12 @@ class OrderSettings:
 class SequenceSettings:
     """Label sequences."""
 
+    targets: str = param(
+        "sequence",
+        "training targets: the next label in the label order (sequence), or every label that the model's own sequence still "
+        "lacks (completion)",
+        choices=TARGETS,
+    )
     mask_repeats: bool = param(True, "whether labels that were generated are masked in later steps (I_t)")
     complete: bool = param(False, "whether labels are completed by their ancestors before training, where there is a tree")
     max_labels: int = param(0, "maximum length of a sequence; 0 = that of the longest in training", minimum=0)

@@ -39,6 +39,7 @@ from polytag.nn.decoding.label_sequences import (
     target_sequences,
 )
 from polytag.nn.decoding.lstm_decoder import Decoder, LstmDecoder, LstmSettings
+from polytag.nn.decoding.optimal_completion import completion_loss, rolled_out
 from polytag.nn.encoding.encoders import BiLSTM, Encoder
 from polytag.nn.training.batch import Batch, windows_apart
 from polytag.nn.training.processes import Processes
@@ -94,6 +95,15 @@ class SequenceNetwork(nn.Module):
         states, mask, last = self(batch.ids, batch.mask)
         with torch.autocast(states.device.type, enabled=False):
             return self.decoder.teacher(states, mask, inputs_for(sequence, self.decoder.n_labels), last)
+
+    def complete(self, batch: Batch, steps: int, smoothing: float) -> Tensor:
+        """The loss of optimal completions of sequences that the decoder generates itself."""
+        assert batch.targets is not None
+        states, mask, last = self(batch.ids, batch.mask)
+        with torch.autocast(states.device.type, enabled=False):
+            sequence = rolled_out(self.decoder, states, mask, last, steps)
+            logits = self.decoder.teacher(states, mask, inputs_for(sequence, self.decoder.n_labels), last)
+        return completion_loss(logits, sequence, batch.targets, smoothing)
 
     def search(self, batch: Batch, beam: int, longest: int, length_penalty: float, only_best: bool) -> Found:
         """The best sequences of the documents of a batch."""
@@ -187,6 +197,8 @@ class SequenceModel(NeuralModel):
 
     def _loss(self, network: nn.Module, batch: Batch) -> Tensor:
         assert isinstance(network, SequenceNetwork) and batch.targets is not None
+        if self.sequence.targets == "completion":
+            return network.complete(batch, self.longest + 1, self.objective.smoothing)
         most = min(self.longest, batch.most_labels or self.longest)  # steps after the last <eos> of a batch have no loss
         sequence = target_sequences(batch.targets, self.ranks, most + 1)
         return sequence_loss(network.learn(batch, sequence), sequence, self.objective.smoothing)
