@@ -29,6 +29,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "cnn": {**_NEURAL, "filters": 16},
     "cnn-rnn": {**_NEURAL, "filters": 16, "label_embedding": 16, "decoder_size": 32, "epochs": 12},
     "embed": {"c": [0.5, 1.0], "encoder": _ENCODER.name, "device": "cpu", "precision": "fp32"},
+    "hmcn": {**_NEURAL, "level_size": 32},
     "laco": {**_NEURAL, **_BOLD, "auxiliary": "both", "shared": True, "shared_size": 16, "epochs": 12},
     "leam": {**_NEURAL, "window": 1},
     "lsan": {**_NEURAL, "attention_size": 16, "dense": 32},

@@ -10,14 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from quick import OPTIONS  # noqa: E402
-from toys import toy_corpus  # noqa: E402
-
 from polytag.classifier import Classifier  # noqa: E402
 from polytag.errors import ConfigError  # noqa: E402
 from polytag.nn.decoding.label_sequences import IGNORE, inputs_for  # noqa: E402
 from polytag.nn.decoding.lstm_decoder import Decoder, LstmDecoder, LstmSettings  # noqa: E402
 from polytag.nn.decoding.optimal_completion import completion_loss, completion_targets, rolled_out  # noqa: E402
+from quick import OPTIONS  # noqa: E402
+from toys import toy_corpus  # noqa: E402
 
 LABELS = 4
 

@@ -14,7 +14,7 @@ from polytag.cli.standard_streams import note
 
 def distil(
     run: RunArgument,
-    into: Annotated[str, typer.Option("--into", help="name of the model that learns: br, embed, bert, cnn, leam or lsan")],
+    into: Annotated[str, typer.Option("--into", help="name of the model that learns: br, embed, bert, cnn, hmcn, leam or lsan")],
     overrides: Overrides,
     reading: Reading,
     out: Annotated[Path, typer.Option("--out", help="folder of the run; the artefact is its subfolder model/")] = Path("run"),

@@ -15,6 +15,7 @@ MODELS = {
     "cnn": "polytag.models.cnn:Cnn",
     "cnn-rnn": "polytag.models.cnn_rnn:CnnRnn",
     "embed": "polytag.models.embed:Embed",
+    "hmcn": "polytag.models.hmcn:Hmcn",
     "laco": "polytag.models.laco:Laco",
     "leam": "polytag.models.leam:Leam",
     "lp": "polytag.models.label_powerset:LabelPowerset",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -138,7 +138,7 @@ class NeuralModel(Model):
         """The maximum size of a decoded set; 0 if the model does not decode sets."""
         return 0
 
-    def _logits(self, network: nn.Module, batch: Batch) -> Tensor:
+    def _logits(self, network: Callable[[Tensor, Tensor], Any], batch: Batch) -> Tensor:
         """The logits (batch, labels); those of several windows are pooled."""
         if batch.ids.ndim == 2:
             return _as_tensor(network(batch.ids, batch.mask))

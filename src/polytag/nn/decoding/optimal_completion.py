@@ -16,7 +16,7 @@ from polytag.nn.decoding.lstm_decoder import Decoder
 
 @torch.no_grad()
 def rolled_out(decoder: Decoder, states: Tensor, mask: Tensor, last: Tensor | None, steps: int) -> Tensor:
-    """Sequences (batch, steps) drawn from the decoder's own distribution, with <eos>, then IGNORE; nothing waits for the device."""
+    """Sequences (batch, steps) drawn from the decoder's own distribution: labels, <eos>, then IGNORE."""
     memory, state = decoder.start(states, mask, last)
     previous = torch.full((len(states), 1), decoder.bos, device=states.device)
     ended = torch.zeros_like(previous, dtype=torch.bool)
