@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from polytag.errors import DataError
 from polytag.metrics.of_sets import macro_f1, micro_f1, subset_accuracy
 
 _SPEC = importlib.util.spec_from_file_location("bootstrap", Path(__file__).parents[1] / "benchmarks" / "bootstrap.py")
@@ -90,3 +91,24 @@ def test_subset_accuracy_is_the_packages() -> None:
 def test_other_documents_are_refused() -> None:
     with pytest.raises(SystemExit, match="same documents"):
         bootstrap.compare([guessed(0.1, 0)], [(sets(TRUTH), sets(TRUTH[::-1]))], draws=10)
+
+
+def test_families_are_drawn_whole() -> None:
+    """Copies tell nothing new: an interval over families of four copies is that of one copy each, and twice that over documents."""
+    from polytag.metrics.bootstrap import bootstrap_interval, paired_bootstrap, resamples
+
+    families = np.repeat(np.arange(400), 4)
+    decided, truth = guessed(0.08, 1)
+    other, _ = guessed(0.05, 2)
+    copied, copies, others = (csr_array(part[families]) for part in (decided, truth, other))
+    for block in resamples(1600, 10, 0, families=families):
+        assert (block.reshape(400, 4, -1) == block[::4][:, None]).all() and (block.sum(axis=0) == 1600).all()
+    alone = bootstrap_interval(truth, decided, "micro_f1", 1000, 0)
+    whole = bootstrap_interval(copies, copied, "micro_f1", 1000, 0, families)
+    apart = bootstrap_interval(copies, copied, "micro_f1", 1000, 0)
+    assert whole == pytest.approx(alone, abs=2e-3)
+    assert (whole.high - whole.low) / (apart.high - apart.low) == pytest.approx(2, rel=0.15)
+    pair = paired_bootstrap(copies, others, copied, "micro_f1", 500, 0, families)
+    assert pair == pytest.approx(paired_bootstrap(truth, other, decided, "micro_f1", 500, 0), abs=2e-3)
+    with pytest.raises(DataError, match="3 families for 1600 documents"):
+        bootstrap_interval(copies, copied, families=families[:3])

@@ -45,14 +45,16 @@ def paired_bootstrap(
     metric: str = "micro_f1",
     rounds: int = 1000,
     seed: int = 0,
+    families: NDArray[np.int64] | None = None,
 ) -> Difference:
     """Estimate the significance of the difference a minus b of a metric by resampling documents.
 
-    A system may have several predictions, one per training seed; its metric is then the mean over them.
+    A system may have several predictions, one per training seed; its metric is then the mean over them. ``families`` has the
+    number of the family of every document; families are then drawn whole, as their documents are right or wrong together.
     """
     first, second = (_mean_statistic(truth, sets, metric) for sets in (a, b))
     once = np.ones((truth.shape[0], 1))
-    blocks = resamples(truth.shape[0], rounds, seed, width=truth.shape[1])
+    blocks = resamples(truth.shape[0], rounds, seed, width=truth.shape[1], families=families)
     differences = np.concatenate([first(weights) - second(weights) for weights in blocks])
     observed = float((first(once) - second(once))[0])
     low, high = np.quantile(differences, _TAILS)
@@ -60,11 +62,13 @@ def paired_bootstrap(
 
 
 def bootstrap_interval(
-    truth: csr_array, predicted: csr_array, metric: str = "micro_f1", rounds: int = 1000, seed: int = 0
-) -> Interval:
-    """A metric with the interval that resampled documents give it."""
+    truth: csr_array, predicted: csr_array, metric: str = "micro_f1", rounds: int = 1000, seed: int = 0,
+    families: NDArray[np.int64] | None = None,
+) -> Interval:  # fmt: skip
+    """A metric with the interval that resampled documents, or families of documents, give it."""
     of = statistic(truth, predicted, metric)
-    drawn = np.concatenate([of(weights) for weights in resamples(truth.shape[0], rounds, seed, width=truth.shape[1])])
+    blocks = resamples(truth.shape[0], rounds, seed, width=truth.shape[1], families=families)
+    drawn = np.concatenate([of(weights) for weights in blocks])
     low, high = np.quantile(drawn, _TAILS)
     return Interval(float(of(np.ones((truth.shape[0], 1)))[0]), float(low), float(high))
 
@@ -75,10 +79,20 @@ def two_sided_p(differences: Floats) -> float:
     return min(1.0, 2 * (rarer + 1) / (len(differences) + 1))
 
 
-def resamples(n: int, rounds: int, seed: int, *, width: int = 1) -> Iterator[Floats]:
-    """Blocks of document weights (documents, rounds): how often each document is drawn; ``width`` bounds a block too."""
+def resamples(n: int, rounds: int, seed: int, *, width: int = 1, families: NDArray[np.int64] | None = None) -> Iterator[Floats]:
+    """Blocks of document weights (documents, rounds): how often each document is drawn; ``width`` bounds a block too.
+
+    With ``families`` (documents), whole families are drawn, as many as there are.
+    """
     if n == 0 or rounds < 1:
         raise DataError("a bootstrap needs at least one document and one round")
+    if families is not None:
+        if len(families) != n:
+            raise DataError(f"{len(families)} families for {n} documents; give the family of every document")
+        numbers = np.unique(families, return_inverse=True)[1].ravel()
+        for block in resamples(int(numbers.max()) + 1, rounds, seed, width=max(n, width)):
+            yield block[numbers]
+        return
     generator = np.random.default_rng(seed)
     block = max(1, _BLOCK // max(n, width))
     for start in range(0, rounds, block):
