@@ -94,7 +94,7 @@ def test_other_documents_are_refused() -> None:
 
 
 def test_families_are_drawn_whole() -> None:
-    """Copies tell nothing new: an interval over families of four copies is that of one copy each, and twice that over documents."""
+    """Copies tell nothing new: an interval over families of four copies is that of one copy each."""
     from polytag.metrics.bootstrap import bootstrap_interval, paired_bootstrap, resamples
 
     families = np.repeat(np.arange(400), 4)

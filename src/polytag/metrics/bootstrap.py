@@ -90,8 +90,8 @@ def resamples(n: int, rounds: int, seed: int, *, width: int = 1, families: NDArr
         if len(families) != n:
             raise DataError(f"{len(families)} families for {n} documents; give the family of every document")
         numbers = np.unique(families, return_inverse=True)[1].ravel()
-        for block in resamples(int(numbers.max()) + 1, rounds, seed, width=max(n, width)):
-            yield block[numbers]
+        drawn_families = resamples(int(numbers.max()) + 1, rounds, seed, width=max(n, width))
+        yield from (weights[numbers] for weights in drawn_families)
         return
     generator = np.random.default_rng(seed)
     block = max(1, _BLOCK // max(n, width))

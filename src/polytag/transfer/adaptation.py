@@ -125,7 +125,7 @@ class _Work(NamedTuple):
         mask = -1 if settings.objective == "pairs" else _mask_token(tokens)
         special = (*tokens.prefix, *tokens.suffix, tokens.pad)
         hiding = Hiding(mask, special, tokens.size, settings.share)
-        nothing = csr_array((len(parts[0].offsets) - 1, 0), dtype=np.float32)
+        nothing = csr_array(np.zeros((len(parts[0].offsets) - 1, 0), dtype=np.float32))
         return cls(network, Examples(parts[0], nothing, layout), parts[1], hiding, settings, len(texts))
 
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
