@@ -79,7 +79,7 @@ def drawn(train: Corpus, held: list[str], count: int, seed: int) -> Corpus | Non
 
 def added(classifier: Classifier, new: dict[str, str], examples: Corpus | None, asked: Corpus) -> dict[str, float]:
     """Add labels to a copy of the classifier, and measure them."""
-    again = Classifier._from_state(
+    again = Classifier.from_state(
         {
             "model": classifier.recipe.model, "options": classifier.model.options(), "labels": classifier.labels.state(),
             "recipe": {name: getattr(classifier.recipe, name) for name in ("calibrate", "min_labels", "closed", "promise")},

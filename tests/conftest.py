@@ -18,6 +18,7 @@ from hypothesis import settings
 from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.labels import LabelSet
+from ray_nodes import ray_cluster, same_modules  # noqa: F401, fixtures of two files
 
 # Networks as small as a test's are slower on several threads, on a busy machine twenty times so; read when torch is imported.
 # The Makefile says it too, for numpy, which was imported before.

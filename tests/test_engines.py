@@ -19,9 +19,9 @@ from conftest import Toy
 from polytag.classifier import Classifier
 from polytag.cluster.batch_prediction import predict_folder
 from polytag.errors import DataError
-from ray_nodes import kill_a_worker, ray_cluster, same_modules  # noqa: F401, fixtures
+from ray_nodes import Nodes, kill_a_worker
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.usefixtures("same_modules")]
 PIECES, EACH = 12, 400
 
 
@@ -45,12 +45,12 @@ def expected(br: Classifier, files: Path) -> list[tuple[str, list[str]]]:
 
 
 def test_ray_labels_every_document_once_although_a_worker_dies(
-    ray_cluster: str, files: Path, br: Classifier, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ray_cluster: Nodes, files: Path, br: Classifier, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed, stop = list[int](), threading.Event()
     killer = threading.Thread(target=kill_a_worker, args=(r"ray::MapWorker", killed, stop))
     killer.start()
-    done = predict_folder(run_folder, [str(files / "*.parquet")], str(tmp_path / "out"), cluster=ray_cluster, workers=2)
+    done = predict_folder(run_folder, [str(files / "*.parquet")], str(tmp_path / "out"), cluster=ray_cluster.address, workers=2)
     stop.set()
     killer.join()
     assert killed, "no worker was killed"
@@ -59,28 +59,28 @@ def test_ray_labels_every_document_once_although_a_worker_dies(
 
 
 def test_a_job_that_was_interrupted_goes_on(
-    ray_cluster: str, files: Path, br: Classifier, run_folder: Path, tmp_path: Path
+    ray_cluster: Nodes, files: Path, br: Classifier, run_folder: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    predict_folder(run_folder, [str(files)], str(out), cluster=ray_cluster, workers=2)
+    predict_folder(run_folder, [str(files)], str(out), cluster=ray_cluster.address, workers=2)
     whole = {path.name: path.read_bytes() for path in out.glob("*.parquet")}
     for name in ("part-000003.parquet", "part-000007.parquet"):
         (out / name).unlink()
-    again = predict_folder(run_folder, [str(files)], str(out), cluster=ray_cluster, workers=1)
+    again = predict_folder(run_folder, [str(files)], str(out), cluster=ray_cluster.address, workers=1)
     assert (again.pieces, again.read) == (2, 2 * EACH)
     assert {path.name: path.read_bytes() for path in out.glob("*.parquet")} == whole
 
 
-def test_an_error_of_a_worker_is_one_line(ray_cluster: str, run_folder: Path, tmp_path: Path) -> None:
+def test_an_error_of_a_worker_is_one_line(ray_cluster: Nodes, run_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{"id": "1", "text": "cod"}\n{"id": "2", "tex\n')
     with pytest.raises(DataError, match=r"line 2") as found:
-        predict_folder(run_folder, [str(tmp_path / "bad.jsonl")], str(tmp_path / "out"), cluster=ray_cluster, workers=1)
+        predict_folder(run_folder, [str(tmp_path / "bad.jsonl")], str(tmp_path / "out"), cluster=ray_cluster.address, workers=1)
     assert len(str(found.value).splitlines()) == 1
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["plan.json"]
 
 
 def test_an_object_store_holds_input_and_output(
-    ray_cluster: str, files: Path, br: Classifier, run_folder: Path, tmp_path: Path
+    ray_cluster: Nodes, files: Path, br: Classifier, run_folder: Path, tmp_path: Path
 ) -> None:
     server = pytest.importorskip("moto.server")
     s3fs = pytest.importorskip("s3fs")
@@ -137,8 +137,8 @@ def test_spark_labels_every_row_once_although_a_worker_dies(files: Path, br: Cla
         session.stop()
 
 
-def test_the_records_are_json(files: Path, run_folder: Path, tmp_path: Path, ray_cluster: str, toy: Toy) -> None:
+def test_the_records_are_json(files: Path, run_folder: Path, tmp_path: Path, ray_cluster: Nodes, toy: Toy) -> None:
     toy.test.write(tmp_path / "in.jsonl")
-    predict_folder(run_folder, [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), cluster=ray_cluster, workers=1)
+    predict_folder(run_folder, [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), cluster=ray_cluster.address, workers=1)
     lines = (tmp_path / "out" / "part-000000.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in lines] == list(toy.test.ids)

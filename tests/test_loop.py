@@ -19,6 +19,8 @@ import torch
 from polytag.config.groups.training_settings import TrainingSettings
 from polytag.models.bert import Bert, BertNetwork
 from polytag.nn.encoding.encoders import BiLSTM, WordEncoder
+from polytag.nn.sharding import sharded_weights
+from polytag.nn.sharding.sharded_optimiser import owners
 from polytag.nn.training.batch import Batch, Layout, tokenise
 from polytag.nn.training.interrupts import held_back
 from polytag.nn.training.loop import Examples, Goal, Step, seeded, steps_in, train
@@ -305,36 +307,61 @@ def test_a_real_sigkill_is_survived_to_the_bit(tmp_path: Path) -> None:
 # -- processes --------------------------------------------------------------------------------------------------------------
 
 
-def print_losses(steps: int) -> None:
-    """Train in this process, alone or with others, and let the first one print its losses."""
+def print_losses(steps: int, shard: str = "none", average: float = 0.9) -> None:
+    """Train in this process, alone or with others, and let each print its losses and weights."""
+    sharded_weights.LEAST = 20
     network, examples = toy_training(45)  # the last batch of an epoch has an odd number of documents
-    settings = replaced(epochs=50, max_steps=steps, batch_size=7, accumulate=2, average=0.9)
-    goal = Goal("micro_f1", lambda: 0.5)
+    settings = replaced(epochs=50, max_steps=steps, batch_size=7, accumulate=2, average=average, shard=shard)
+    goal = Goal("micro_f1", lambda: float(sum(parameter.double().sum() for parameter in network.parameters())))
     losses = [float(step.loss) for step in train(network, examples, loss, settings, Run(), goal)]
+    assert {type(layer) for layer in network.modules()} == {type(layer) for layer in toy_training(45)[0].modules()}
     with open(os.environ["LOSSES"] + os.environ.get("RANK", "0"), "w") as out:
         json.dump({"losses": losses, "weights": weights_of(network).tolist()}, out)
+
+
+def launched(folder: Path, call: str, **environment: str) -> None:
+    """Let two processes call a function of this file."""
+    script = folder / "script.py"
+    name = call.partition("(")[0]
+    script.write_text(f"import sys\nsys.path.insert(0, {str(HERE)!r})\nfrom test_loop import {name}\n{call}\n")
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
+    launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0", str(script)]
+    environment = {**os.environ, **environment, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
+    done = subprocess.run(launch, capture_output=True, text=True, env=environment)
+    ended = all(Path(environment["LOSSES"] + rank).exists() for rank in "01")  # torch may abort while an interpreter exits
+    assert done.returncode == 0 or (ended and "terminate called without an active exception" in done.stderr), done.stderr[:4000]
 
 
 def test_two_processes_make_the_steps_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOSSES", str(tmp_path / "one"))
     print_losses(50)
-    script = tmp_path / "script.py"
-    script.write_text(f"import sys\nsys.path.insert(0, {str(HERE)!r})\nfrom test_loop import print_losses\nprint_losses(50)\n")
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
-    launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0", str(script)]
-    done = subprocess.run(
-        launch,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "LOSSES": str(tmp_path / "two"), "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"},
-    )
-    ended = (tmp_path / "two0").exists() and (tmp_path / "two1").exists()  # torch may abort while an interpreter exits
-    assert done.returncode == 0 or (ended and "terminate called without an active exception" in done.stderr), done.stderr[:4000]
+    launched(tmp_path, "print_losses(50)", LOSSES=str(tmp_path / "two"))
     one, first, second = (json.loads((tmp_path / name).read_text()) for name in ("one0", "two0", "two1"))
     assert len(one["losses"]) == 50
     assert first["losses"] == pytest.approx(one["losses"], abs=1e-4)
     assert first["weights"] == second["weights"]
     assert first["weights"] == pytest.approx(one["weights"], abs=1e-4)
+    launched(tmp_path, "print_losses(50, 'optimiser')", LOSSES=str(tmp_path / "sharded"))
+    third, fourth = (json.loads((tmp_path / name).read_text()) for name in ("sharded0", "sharded1"))
+    assert third == first and fourth["weights"] == first["weights"], "moments that are divided make the same steps, to the bit"
+
+
+def test_sharded_layers_make_the_steps_of_whole_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FSDP with two processes: their losses, and the weights that are evaluated best, are those of one process."""
+    monkeypatch.setenv("LOSSES", str(tmp_path / "one"))
+    print_losses(40, average=0.0)
+    launched(tmp_path, "print_losses(40, 'weights', 0.0)", LOSSES=str(tmp_path / "two"))
+    one, first, second = (json.loads((tmp_path / name).read_text()) for name in ("one0", "two0", "two1"))
+    assert first["losses"] == pytest.approx(one["losses"], abs=1e-4) and first["weights"] == second["weights"]
+    assert first["weights"] == pytest.approx(one["weights"], abs=1e-4)
+
+
+@pytest.mark.parametrize(("sizes", "count"), [([5, 1, 1, 1, 4], 2), ([3], 4), ([2] * 9, 4)])
+def test_moments_are_divided_evenly(sizes: list[int], count: int) -> None:
+    load = [0] * count
+    for size, owner in zip(sizes, owners(sizes, count), strict=True):
+        load[owner] += size
+    assert sum(load) == sum(sizes) and max(load) - min(load) <= max(sizes)
 
 
 def test_a_network_without_an_encoder_and_an_unused_parameter_train() -> None:

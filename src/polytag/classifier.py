@@ -353,11 +353,11 @@ class Classifier:
         """Write the artefact to ``folder/model``; it replaces an earlier one only when it is complete and can be loaded."""
         self._require_trained()
         place = checked_path(folder) / "model"
-        state = saved_state(self)
+        state = self.state()
 
         def check(saved: dict[str, Any]) -> None:
             with restoring(place):
-                self._from_state(saved)
+                self.from_state(saved)
 
         write_artefact(place, state, check, model_card(state))
 
@@ -367,12 +367,17 @@ class Classifier:
         place = artefact_folder(checked_path(folder))
         state = read_artefact(place)
         with restoring(place):
-            classifier = cls._from_state(state)
+            classifier = cls.from_state(state)
         classifier.model.use_export(place)
         return classifier
 
+    def state(self) -> dict[str, Any]:
+        """Everything that is saved."""
+        return saved_state(self)
+
     @classmethod
-    def _from_state(cls, state: dict[str, Any]) -> Self:
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """Restore what ``state`` returned."""
         saved = SavedModel.from_state(state)
         classifier = cls(saved.model)
         data = {"reading": state["reading"]} if state["reading"] else {}

@@ -18,6 +18,7 @@ from polytag.models.mixed import Mixed
 from polytag.models.model import HeldOut, Model, model_name
 from polytag.run import Run, read_log
 from polytag.verbs.training import DataPlan, first_process
+from polytag.work.workplace import HERE, Workplace
 
 _LEAST = 0.1  # minutes
 
@@ -45,7 +46,7 @@ class Automatic(NamedTuple):
         }
 
 
-def auto_run(plan: DataPlan, wanted: Wanted, out: str | Path, *, resume: bool = False) -> Automatic:
+def auto_run(plan: DataPlan, wanted: Wanted, out: str | Path, *, resume: bool = False, workplace: Workplace = HERE) -> Automatic:
     """Search, and write recipe, log, metrics and the artefact of the winner to the folder of the run."""
     if not wanted.minutes >= _LEAST:
         raise ConfigError(f"--minutes is {wanted.minutes:g}; a search needs {_LEAST:g} at least")
@@ -55,6 +56,7 @@ def auto_run(plan: DataPlan, wanted: Wanted, out: str | Path, *, resume: bool = 
     train, valid = plan.read()
     data = plan.recipe_table(train, valid)
     with Run(out, resume=resume) as run:
+        run.workplace = workplace
         run.fingerprint = Recipe(seed=wanted.seed, optimise=wanted.optimise, data=data).fingerprint()
         found = search(train, valid, wanted, run, clock)
         classifier = of_choice(found.choice, wanted, (found.train, found.valid), data)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from polytag.cli.options import JsonOption, LabelsOption, Reading, ResumeOption, ValidOption
+from polytag.cli.options import ClusterOption, JsonOption, LabelsOption, Reading, ResumeOption, ValidOption
 from polytag.cli.resumable import resumable
 from polytag.cli.standard_streams import note
 
@@ -31,6 +31,7 @@ def auto(
         bool, typer.Option("--closed/--open", help="whether ancestors of predicted labels are predicted too")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", help="random seed")] = 0,
+    cluster: ClusterOption = None,
     resume: ResumeOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -46,7 +47,12 @@ def auto(
     wanted = Wanted(minutes, recipe.optimise, recipe.seed, closed, Limits(speed, memory))
     plan = DataPlan.of(recipe, corpus, valid, labels, reading.options())
     with resumable():
-        ended = auto_run(plan, wanted, out, resume=resume)
+        if cluster is None:
+            ended = auto_run(plan, wanted, out, resume=resume)
+        else:
+            from polytag.cluster.cluster_training import auto_on_cluster
+
+            ended = auto_on_cluster(plan, wanted, out, cluster=cluster, resume=resume)
     if json:
         typer.echo(as_json(ended.record()))
     for sentence in ended.sentences():

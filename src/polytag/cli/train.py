@@ -35,7 +35,10 @@ def train(
         typer.Option("--keep-features", help="keep the features of all documents, no texts, to learn on from them"),
     ] = False,
     cluster: ClusterOption = None,
-    gpus: Annotated[float, typer.Option("--gpus", help="GPUs per piece of work on a cluster", min=0)] = 0.0,
+    workers: Annotated[
+        int, typer.Option("--workers", help="processes that train a network on a cluster; 0 = one per GPU or node", min=0)
+    ] = 0,
+    gpus: Annotated[float, typer.Option("--gpus", help="GPUs per process or piece of work on a cluster", min=0)] = 0.0,
 ) -> None:
     """Train a model on labelled documents."""
     from polytag.classifier import Classifier
@@ -56,8 +59,8 @@ def train(
 
         more = server_part("corrections.maintenance").corrected(with_corrections)
         note(f"{len(more):,} corrected texts are added to the training documents")
-    if gpus and cluster is None:
-        raise typer.BadParameter("--gpus needs --cluster; add --cluster local, or leave it out")
+    if (workers or gpus) and cluster is None:
+        raise typer.BadParameter("--workers and --gpus need --cluster; add --cluster local, or leave them out")
     with resumable():
         if cluster is None:
             classifier = train_run(recipe, plan, out, resume=resume, earlier=earlier, more=more)
@@ -65,7 +68,7 @@ def train(
             from polytag.cluster.cluster_training import train_on_cluster
 
             classifier = train_on_cluster(
-                recipe, plan, out, cluster=cluster, gpus=gpus, resume=resume, earlier=earlier, more=more
+                recipe, plan, out, cluster=cluster, workers=workers, gpus=gpus, resume=resume, earlier=earlier, more=more
             )
     if not first_process():
         return

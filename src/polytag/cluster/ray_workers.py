@@ -27,13 +27,13 @@ class RayWorkers:
         self._ray, self._gpus = ray, gpus
         self._task = ray.remote(do_job)
         self._references: dict[Future[State], Any] = {}
-        self._cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self.cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._largest = max(int(node["Resources"].get("CPU", 1)) for node in ray.nodes() if node["Alive"])
-        self.pieces = _EACH * self._cores
+        self.pieces = _EACH * self.cores
 
     def threads(self, jobs: int) -> int:
         """The cores of the cluster, divided among the jobs; a job runs on one node."""
-        return max(1, min(self._largest, self._cores // max(1, jobs)))
+        return max(1, min(self._largest, self.cores // max(1, jobs)))
 
     def share(self, state: State) -> Any:
         """Put a state into the object store."""

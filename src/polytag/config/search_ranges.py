@@ -23,27 +23,37 @@ class Range(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The number of trials of a search, and its ranges."""
+    """The number of trials of a search, its ranges, the trials in parallel, and the share of documents of a pilot (0 = none)."""
 
     trials: int = TRIALS
     ranges: tuple[Range, ...] = ()
+    at_once: int = 1
+    pilot: float = 0.0
 
 
 def read_search(table: Mapping[str, Any], model: str, options: Mapping[str, Check]) -> Search:
     """The table [tune] of a recipe, checked against the options of its model; ``model`` is its name in errors."""
-    _known(table, ("trials", "ranges"), "[tune]")
-    trials, ranges = table.get("trials", TRIALS), table.get("ranges", {})
-    if type(trials) is not int or not 1 <= trials <= MOST_TRIALS:
-        raise ConfigError(
-            f"[tune] 'trials' is {brief(trials)}, but it must be a whole number, at least 1 and at most {MOST_TRIALS}"
-        )
+    _known(table, ("trials", "ranges", "at_once", "pilot"), "[tune]")
+    ranges, pilot = table.get("ranges", {}), table.get("pilot", 0.0)
+    trials, at_once = (_count(table, name, usual) for name, usual in (("trials", TRIALS), ("at_once", 1)))
+    if not isinstance(pilot, int | float) or not 0 <= pilot < 1:
+        raise ConfigError(f"[tune] 'pilot' is {brief(pilot)}, but it must be a share of the documents, at least 0 and below 1")
     if not isinstance(ranges, Mapping):
         raise ConfigError(f"[tune] 'ranges' is {brief(ranges)}, but it must be a table; write the ranges under [tune.ranges]")
     for name in ranges:
         if name not in options:
             raise ConfigError(f"[tune.ranges] {model} has no option {name!r}; {suggestion(name, list(options))}")
     # Sorted by name: the draws of a search depend on the order, which a written and re-read table may not keep.
-    return Search(trials, tuple(_range(name, ranges[name], options[name]) for name in sorted(ranges)))
+    return Search(trials, tuple(_range(name, ranges[name], options[name]) for name in sorted(ranges)), at_once, pilot)
+
+
+def _count(table: Mapping[str, Any], name: str, usual: int) -> int:
+    value = table.get(name, usual)
+    if type(value) is not int or not 1 <= value <= MOST_TRIALS:
+        raise ConfigError(
+            f"[tune] {name!r} is {brief(value)}, but it must be a whole number, at least 1 and at most {MOST_TRIALS}"
+        )
+    return value
 
 
 def _known(table: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:

@@ -102,12 +102,17 @@ def train_run(
     share("train", recipe.model)
     if plan.start is not None and earlier is None:
         earlier = Classifier.load(plan.start)
+    recipe, train, valid = read_plan(recipe, plan, more)
+    return train_corpora(recipe, train, valid, out, resume=resume, earlier=earlier, workplace=workplace)
+
+
+def read_plan(recipe: Recipe, plan: DataPlan, more: Corpus | None = None) -> tuple[Recipe, Corpus, Corpus | None]:
+    """The documents of a plan, with more of them, and the recipe that names them."""
     train, valid = plan.read()
     if more is not None:
         train = _replaced(train, more)
         valid = None if valid is None else valid.with_labels(train.labels)
-    recipe = dataclasses.replace(recipe, data=plan.recipe_table(train, valid))
-    return train_corpora(recipe, train, valid, out, resume=resume, earlier=earlier, workplace=workplace)
+    return dataclasses.replace(recipe, data=plan.recipe_table(train, valid)), train, valid
 
 
 def _replaced(train: Corpus, more: Corpus) -> Corpus:

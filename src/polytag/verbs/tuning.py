@@ -11,8 +11,12 @@ import importlib
 import logging
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,26 +29,34 @@ from polytag.config.search_ranges import Range
 from polytag.config.toml_text import parsed_toml
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError, brief
+from polytag.models.mixture.sent_documents import SentDocuments, corpora_of
 from polytag.run import Run, read_log
 from polytag.storage.artefact import remove_unused
+from polytag.storage.state_json import State
 from polytag.verbs.training import DataPlan, first_process, train_corpora
+from polytag.work.workplace import HERE, Workplace
 
 log = logging.getLogger(__name__)
 BEST = "best.toml"
+_PILOTS = 4  # number of pilots after which their median stops trials
 
 
 class Trial(NamedTuple):
-    """The settings of a trial and their value; if training failed, ``value`` is None and ``failure`` is the reason."""
+    """The settings of a trial and their value; if training failed or was stopped, ``value`` is None and ``failure`` the reason.
+
+    ``pilot`` is the value of a training on a few documents, if the search has pilots.
+    """
 
     number: int
     value: float | None
     options: dict[str, Any]
     seconds: float = 0.0
     failure: str = ""
+    pilot: float | None = None
 
 
-def with_search(recipe: Recipe, ranges: Sequence[str], settings: Sequence[str], trials: int | None) -> Recipe:
-    """The recipe with the options of the command line: further ranges, fixed settings, number of trials."""
+def with_search(recipe: Recipe, ranges: Sequence[str], settings: Sequence[str], numbers: Mapping[str, float | None]) -> Recipe:
+    """The recipe with the options of the command line: further ranges, fixed settings, and numbers such as that of trials."""
     fixed = {setting.partition("=")[0].strip() for setting in settings}
     searched = {name: value for name, value in recipe.tune.get("ranges", {}).items() if name not in fixed}
     for text in ranges:
@@ -53,11 +65,13 @@ def with_search(recipe: Recipe, ranges: Sequence[str], settings: Sequence[str], 
         except ValueError:
             example = "'c = {low = 0.1, high = 10, log = true}' or 'folds = [2, 3]'"
             raise ConfigError(f"--range {brief(text, 80)} is not a range; write it as in a recipe: {example}") from None
-    tune = {**recipe.tune, "ranges": searched, **({} if trials is None else {"trials": trials})}
+    tune = {**recipe.tune, "ranges": searched, **{name: value for name, value in numbers.items() if value is not None}}
     return dataclasses.replace(recipe, tune=tune).checked()
 
 
-def tune_run(recipe: Recipe, plan: DataPlan, out: str | Path, *, resume: bool = False) -> list[Trial]:
+def tune_run(
+    recipe: Recipe, plan: DataPlan, out: str | Path, *, resume: bool = False, workplace: Workplace = HERE
+) -> list[Trial]:
     """Run the trials of a recipe, minus those already in the folder; write the best recipe and its model there."""
     recipe, out = recipe.checked(), Path(out)
     if not recipe.search().ranges:
@@ -71,11 +85,10 @@ def tune_run(recipe: Recipe, plan: DataPlan, out: str | Path, *, resume: bool = 
     with Run(out, resume=resume) as run:
         run.write_recipe(recipe)
         _tidy(out, len(trials))
-        for number in range(len(trials), recipe.search().trials):
-            options = propose(recipe.search().ranges, trials, recipe.seed)
-            folder = out / "trials" / f"{number:03}"
-            trials.append(_try(recipe, options, (train, valid), plan.start, folder, trials))
-            run.log("trial", trials[-1]._asdict())
+        run.workplace = workplace
+        for trial in _Trials(recipe, (train, valid), plan.start, out, workplace).after(trials):
+            trials.append(trial)
+            run.log("trial", trial._asdict())
             _log_trial(trials, recipe)
     if best_trial(trials) is None:
         raise ConfigError(f"{out}: none of {len(trials)} trials could be trained, the first because: {trials[0].failure}")
@@ -98,10 +111,10 @@ def _earlier_trials(out: Path, recipe: Recipe, resume: bool) -> list[Trial]:
             f"{out} has {len(events)} trials of an earlier search; add --resume to continue, or name another folder"
         )
     earlier = Recipe.read(out / "recipe.toml")
-    if earlier.fingerprint() != recipe.fingerprint() or earlier.search().ranges != recipe.search().ranges:
+    if earlier.fingerprint() != recipe.fingerprint() or earlier.search()[1:] != recipe.search()[1:]:
         raise ConfigError(f"{out} has trials with other settings, ranges or data; use the same ones, or name another folder")
     last = {event["number"]: event for event in events}  # a trial is logged twice if the disk failed in between
-    return [Trial(**{name: event[name] for name in Trial._fields}) for event in last.values()]
+    return [Trial(**{name: event[name] for name in Trial._fields if name in event}) for event in last.values()]
 
 
 def _tidy(out: Path, finished: int) -> None:
@@ -112,37 +125,99 @@ def _tidy(out: Path, finished: int) -> None:
     remove_unused(out / "model")
 
 
-# --- one trial -------------------------------------------------------------------------------------------------------
+# --- trials ----------------------------------------------------------------------------------------------------------
 
 
-def _try(
-    recipe: Recipe,
-    options: dict[str, Any],
-    corpora: tuple[Corpus, Corpus | None],
-    start: Path | None,
-    folder: Path,
-    earlier: Sequence[Trial],
-) -> Trial:
-    """Train with these options and evaluate; the best classifier so far becomes the model of the search."""
-    number = len(earlier)
-    for trial in earlier:
-        if trial.options == options:  # same settings, same value
-            return trial._replace(number=number, seconds=0.0)
-    begin = time.monotonic()
-    try:
-        trial_recipe = dataclasses.replace(recipe, options={**recipe.options, **options}, tune={}).checked()
-        before = None if start is None else Classifier.load(start)
-        # Only an interrupted trial has checkpoints, and only the same recipe uses them.
-        classifier = train_corpora(trial_recipe, *corpora, folder, resume=True, earlier=before)
-    except ConfigError as error:  # incompatible settings; the search continues
-        return Trial(number, None, options, time.monotonic() - begin, str(error))
-    value = _value(classifier.decision.report)
-    best = best_trial(earlier)
-    if best is None or best.value is None or value > best.value:
-        classifier.save(folder.parent.parent)
-        trial_recipe.write(folder.parent.parent / BEST)
-    shutil.rmtree(folder / "model")
-    return Trial(number, value, options, time.monotonic() - begin)
+class _Trials:
+    """The trials of a search, ``at_once`` of them in parallel.
+
+    A trial is proposed from all trials but the ``at_once`` - 1 before it, whenever those end. So the same search has the same
+    trials, wherever they run.
+    """
+
+    def __init__(
+        self, recipe: Recipe, corpora: tuple[Corpus, Corpus | None], start: Path | None, out: Path, place: Workplace
+    ) -> None:
+        self.recipe, self.start, self.out, self.place = recipe, start, out, place
+        self.sent, self.search = SentDocuments(place)(*corpora), recipe.search()
+
+    def after(self, trials: Sequence[Trial]) -> Iterator[Trial]:
+        """The trials that follow these, in order; the caller appends each."""
+        running: deque[tuple[Trial, Recipe | None, Future[State] | None]] = deque()
+        try:
+            for number in range(len(trials), self.search.trials):
+                running.append(self._begun(number, trials[: max(0, number + 1 - self.search.at_once)]))
+                if len(running) == self.search.at_once:
+                    yield self._ended(*running.popleft(), trials)
+            while running:
+                yield self._ended(*running.popleft(), trials)
+        finally:
+            for _, _, future in running:
+                if future is not None and not future.done():
+                    self.place.stop(future)
+
+    def _begun(self, number: int, known: Sequence[Trial]) -> tuple[Trial, Recipe | None, Future[State] | None]:
+        """Propose a trial, and queue its training unless its value is known."""
+        options = propose(self.search.ranges, known, self.recipe.seed, number)
+        for trial in known:
+            if trial.options == options:  # same settings, same value
+                return trial._replace(number=number, seconds=0.0), None, None
+        try:
+            recipe = dataclasses.replace(self.recipe, options={**self.recipe.options, **options}, tune={}).checked()
+        except ConfigError as error:  # incompatible settings; the search continues
+            return Trial(number, None, options, 0.0, str(error)), None, None
+        folder = self.out.resolve() / "trials" / f"{number:03}"
+        job: State = {"recipe": dataclasses.asdict(recipe), "folder": str(folder)}
+        job |= {"start": self.start and str(self.start.resolve()), "pilot": self.search.pilot, "limit": _limit(known)}
+        future = self.place.submit(trial_job, job, *self.sent, threads=self.place.threads(self.search.at_once))
+        return Trial(number, None, options), recipe, future
+
+    def _ended(self, trial: Trial, recipe: Recipe | None, future: Future[State] | None, before: Sequence[Trial]) -> Trial:
+        """Wait for a trial; the best classifier so far becomes the model of the search."""
+        if recipe is None or future is None:
+            return trial
+        found = future.result()
+        trial = trial._replace(**{name: found[name] for name in ("value", "seconds", "failure", "pilot")})
+        best = best_trial(before)
+        if trial.value is not None and (best is None or best.value is None or trial.value > best.value):
+            Classifier.from_state(found["classifier"]).save(self.out)
+            recipe.write(self.out / BEST)
+        return trial
+
+
+def _limit(known: Sequence[Trial]) -> float | None:
+    """The value of a pilot below which a trial is stopped: the median so far, once there are some."""
+    pilots = [trial.pilot for trial in known if trial.pilot is not None]
+    return float(np.median(pilots)) if len(pilots) >= _PILOTS else None
+
+
+def trial_job(job: State, *documents: State) -> State:
+    """Train with the settings of a trial and evaluate; with a pilot that is below the limit, train no further."""
+    begin, recipe = time.monotonic(), Recipe(**job["recipe"]).checked()
+    found: State = {"value": None, "failure": "", "pilot": None, "classifier": None}
+    folder = Path(job["folder"])
+    with nullcontext(folder) if folder.parent.parent.exists() else TemporaryDirectory(prefix="polytag-") as kept:
+        try:
+            train, valid = corpora_of(*documents)
+            if job["pilot"]:
+                found["pilot"] = _pilot(recipe, train, valid, job["pilot"])
+            if job["limit"] is not None and found["pilot"] < job["limit"]:
+                found["failure"] = f"stopped early: {found['pilot']:.4f} in its pilot, half of the others {job['limit']:.4f}"
+            else:
+                before = None if job["start"] is None else Classifier.load(job["start"])
+                # Only an interrupted trial has checkpoints, and only the same recipe uses them.
+                classifier = train_corpora(recipe, train, valid, kept, resume=True, earlier=before)
+                found |= {"value": _value(classifier.decision.report), "classifier": classifier.state()}
+                shutil.rmtree(Path(kept) / "model")
+        except ConfigError as error:  # incompatible settings; the search continues
+            found["failure"] = str(error)
+    return {**found, "seconds": time.monotonic() - begin}
+
+
+def _pilot(recipe: Recipe, train: Corpus, valid: Corpus | None, share: float) -> float:
+    """The value of a training on a share of the documents."""
+    rows = np.random.default_rng(recipe.seed).permutation(len(train))[: max(1, round(share * len(train)))]
+    return _value(Classifier(recipe).fit(train.subset(np.sort(rows)), valid, Run(progress=False)).decision.report)
 
 
 def _value(report: Mapping[str, Any]) -> float:
@@ -155,12 +230,12 @@ def _value(report: Mapping[str, Any]) -> float:
 # --- the next trial --------------------------------------------------------------------------------------------------
 
 
-def propose(ranges: Sequence[Range], trials: Sequence[Trial], seed: int) -> dict[str, Any]:
-    """The settings of the next trial, from a tree-structured Parzen estimator over the earlier ones."""
+def propose(ranges: Sequence[Range], trials: Sequence[Trial], seed: int, number: int | None = None) -> dict[str, Any]:
+    """The settings of a trial, by default the next one, from a tree-structured Parzen estimator over the earlier ones."""
     optuna = _optuna()
     space = {each.name: _distribution(optuna, each) for each in ranges}
     # Seeded by the number of the trial: a resumed search draws the same settings as an uninterrupted one.
-    draw = int(np.random.SeedSequence([seed, len(trials)]).generate_state(1)[0])
+    draw = int(np.random.SeedSequence([seed, len(trials) if number is None else number]).generate_state(1)[0])
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=draw))
     for trial in trials:
         values = [(each, trial.options[each.name]) for each in ranges]

@@ -66,6 +66,7 @@ class MatchModel(Model):
     """
 
     exportable: ClassVar[bool] = True
+    divided: ClassVar[str] = "processes"
     judged: ClassVar[tuple[str, ...]] = ("weights", "unknown")
 
     tree: TreeSettings = group(TreeSettings, without=("trees", "branching", "max_leaf"), label_encoder="")

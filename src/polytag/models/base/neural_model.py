@@ -76,6 +76,7 @@ class NeuralModel(Model):
 
     exportable: ClassVar[bool] = True
     continuable: ClassVar[bool] = True
+    divided: ClassVar[str] = "processes"
     judged: ClassVar[tuple[str, ...]] = ("weights", "unknown", "soft")
     label_multiple: ClassVar[int] = 0
     """The maximum number of labels in a batch is rounded up to a multiple of this; 0 = the loss does not use it."""

@@ -114,7 +114,7 @@ def _job(one: Training, run: Run) -> State:
         "model": model_name(one.part.model),
         "options": one.part.model.options(),
         "place": one.place,
-        "folder": None if folder is None else str(folder),
+        "folder": None if folder is None else str(folder.resolve()),
         "fingerprint": run.fingerprint,
         "level": logging.getLogger("polytag").getEffectiveLevel(),
     }

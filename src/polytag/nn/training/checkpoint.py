@@ -21,9 +21,26 @@ def weights(network: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
 
 
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether this process has a slice of the tensor only; asked without an import of torch's distributed tensors."""
+    return hasattr(tensor, "full_tensor")
+
+
+def own_slice(tensor: Tensor) -> Tensor:
+    """The slice of this process, or all of a tensor that is not sharded."""
+    found: Tensor = getattr(tensor, "to_local", lambda: tensor)()
+    return found
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All slices of a tensor together; all processes take part."""
+    found: Tensor = getattr(tensor, "full_tensor", lambda: tensor)()
+    return found
+
+
 def to_arrays(tensors: Mapping[str, Tensor]) -> Arrays:
-    """Copies of tensors as arrays."""
-    return {name: np.array(tensor.detach().cpu().numpy()) for name, tensor in tensors.items()}
+    """Copies of tensors as arrays; with sharded tensors, all processes take part."""
+    return {name: np.array(whole(tensor).detach().cpu().numpy()) for name, tensor in tensors.items()}
 
 
 def load_arrays(network: nn.Module, arrays: Mapping[str, Any]) -> None:

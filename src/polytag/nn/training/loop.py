@@ -21,6 +21,9 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from polytag.config.groups.training_settings import TrainingSettings
+from polytag.errors import ConfigError
+from polytag.nn.sharding.sharded_optimiser import ShardedAdamW
+from polytag.nn.sharding.sharded_weights import ShardedLayers, spread_checkpoint
 from polytag.nn.training import checkpoint
 from polytag.nn.training.batch import Documents, Layout, TokenArrays, batches
 from polytag.nn.training.cuda_graphs import GraphStep
@@ -139,7 +142,13 @@ class _Training:
             examples.tokens, examples.layout, device, examples.truth, multiple, examples.label_multiple,
             examples.weights, examples.unknown, examples.soft,
         )  # fmt: skip
-        self.optimiser = make_optimiser(network, settings, device)
+        together = self.processes.count > 1
+        self.divides = together and self.compute.shard != "none"  # all processes have a part of a checkpoint
+        self.layers = ShardedLayers(network, self.processes) if together and self.compute.shard == "weights" else None
+        if self.layers is not None and settings.average:
+            raise ConfigError("'average' needs all weights in every process; set average=0, or shard=optimiser")
+        divided = self.processes if together and self.compute.shard == "optimiser" else None
+        self.optimiser = make_optimiser(network, settings, device, divided)
         eager = EagerStep(network, loss, self.data, self.optimiser, self.processes, clip=settings.clip, dtype=dtype)
         self.make_step: EagerStep | GraphStep = GraphStep(eager) if capture else eager
         self.average = Average(network, settings.average) if settings.average else None
@@ -211,6 +220,8 @@ class _Training:
     def _one(self, group: Sequence[NDArray[Any]], rows: Tensor) -> Tensor:
         """One step for a group of batches; ``rows`` are the indices of their documents, on the device."""
         self.network.train()
+        if self.processes.count > 1:  # the same numbers after a restart; dropout must differ between processes
+            torch.manual_seed(hash((self.seed, self.processes.rank, self.step)) % 2**63)
         factor = rate_factor(self.step, self.total, self.settings, self.epoch)
         set_rates(self.optimiser, factor)
         parts = [
@@ -241,7 +252,9 @@ class _Training:
         self.network.eval()
         start = time.monotonic()
         with self._judged():
-            value = self.processes.agree([self.goal.measure() if self.processes.first else 0.0])[0]
+            with nullcontext() if self.layers is None else self.layers.gathered():
+                measured = self.goal.measure() if self.processes.first else 0.0
+            value = self.processes.agree([measured])[0]
             self.curves.add_value(self.step, epoch, value)
             if value > self.best_value:
                 self.best, self.best_value, self.stale = checkpoint.weights(self.network), value, 0
@@ -263,6 +276,8 @@ class _Training:
             self.network.load_state_dict(self.best)
         elif self.average is not None:
             self.average.give()
+        if self.layers is not None:
+            self.layers.undo()
         self.network.eval()
         self.curves.finish()
 
@@ -274,12 +289,22 @@ class _Training:
         wait = self.settings.checkpoint_seconds
         if epoch_ends:
             wait = min(wait, _CHEAP * self.saving_took)
-        due = now or self.done or start - self.saved_at >= wait
-        if self.run.folder is None or not self.processes.first or not due:
+        due = self.run.folder is not None and (now or self.done or start - self.saved_at >= wait)
+        if self.divides:
+            due = bool(self.processes.agree([due])[0])
+        if not due:
             return
-        self.run.save_stage(self.stage, self._state(), key=self.key)
+        state = self._state()
+        if self.processes.first:
+            self.run.save_stage(self.stage, state, key=self.key)
         self.saved_at = time.monotonic()
         self.saving_took = self.saved_at - start
+
+    def _moments(self) -> dict[str, checkpoint.Arrays]:
+        """The moments of the optimiser by the names of parameters, for the first process."""
+        return (
+            self.optimiser.gathered() if isinstance(self.optimiser, ShardedAdamW) else checkpoint.optimiser_state(self.optimiser)
+        )
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -290,7 +315,7 @@ class _Training:
             "best": None if self.best is None else checkpoint.to_arrays(self.best),
             "network": checkpoint.to_arrays(self.network.state_dict()),
             "average": None if self.average is None else self.average.state(),
-            "optimiser": checkpoint.optimiser_state(self.optimiser),
+            "optimiser": self._moments(),
             "scaler": dict(self.make_step.scaler.state_dict()),
             "random": checkpoint.random_state(self.processes.device),
             "curves": self.curves.state(),
@@ -298,12 +323,12 @@ class _Training:
 
     def resume(self) -> None:
         """Seed torch, and continue from the checkpoint of the run, if there is one."""
-        torch.manual_seed(self.seed + self.processes.rank)  # dropout must differ between processes
+        torch.manual_seed(self.seed)
         state = self.run.load_stage(self.stage, key=self.key) if self.processes.first else None
         if state is not None:
             self._restore(state)
             self.run.log("resumed", {"step": self.step, "epoch": self.epoch})
-        self._agree()
+        self._agree(state)
 
     def _restore(self, state: dict[str, Any]) -> None:
         device = self.processes.device
@@ -312,26 +337,37 @@ class _Training:
         self.total = int(state["total"])
         if self.limit is not None:
             self.limit.spent, self.limit.first = float(state["seconds"]), self.step
+        if self.layers is None:
+            self._restore_tensors(state)
+        if state["scaler"]:
+            self.make_step.scaler.load_state_dict(state["scaler"])
+        checkpoint.load_random(state["random"], device)
+        self.curves.restore(state["curves"], device)
+
+    def _restore_tensors(self, state: dict[str, Any]) -> None:
+        device = self.processes.device
         if state["best"] is not None:
             self.best = {name: torch.from_numpy(np.array(array)).to(device) for name, array in state["best"].items()}
         checkpoint.load_arrays(self.network, state["network"])
         if self.average is not None:
             self.average.restore(state["average"])
         checkpoint.load_optimiser(self.optimiser, state["optimiser"])
-        if state["scaler"]:
-            self.make_step.scaler.load_state_dict(state["scaler"])
-        checkpoint.load_random(state["random"], device)
-        self.curves.restore(state["curves"], device)
 
-    def _agree(self) -> None:
+    def _agree(self, state: dict[str, Any] | None) -> None:
         """Synchronise all processes with the state of the first one."""
         if self.processes.count == 1:
             return
+        best = self.best is not None or (state is not None and state["best"] is not None)
         numbers = self.processes.agree(
-            [self.step, self.epoch, self.place, self.stale, self.stopped, self.best_value, self.best is not None, self.total]
+            [self.step, self.epoch, self.place, self.stale, self.stopped, self.best_value, best, self.total]
         )
         self.step, self.epoch, self.place, self.stale = (int(number) for number in numbers[:4])
         self.stopped, self.best_value, self.total = bool(numbers[4]), numbers[5], int(numbers[7])
+        if self.layers is not None:
+            self.best = checkpoint.weights(self.network) if numbers[6] else None
+            if self.step:
+                spread_checkpoint(self.network, self.best, self.optimiser, state, self.processes)
+            return
         self.processes.share(list(self.network.state_dict().values()))
         if self.average is not None:
             self.processes.share(self.average.means)
@@ -340,8 +376,6 @@ class _Training:
             self.processes.share(list(self.best.values()))
         if self.step:
             self._share_moments()
-            if not self.processes.first:
-                torch.manual_seed(hash((self.seed, self.processes.rank, self.step)) % 2**63)
 
     def _share_moments(self) -> None:
         for parameter in self.make_step.parameters:
@@ -350,10 +384,12 @@ class _Training:
                 moments["step"] = torch.zeros((), device=parameter.device)
                 moments["exp_avg"], moments["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
             self.processes.share([moments["step"], moments["exp_avg"], moments["exp_avg_sq"]])
+        if isinstance(self.optimiser, ShardedAdamW):
+            self.optimiser.drop_others()
 
 
 def _shaping(setup: Setup) -> dict[str, Any]:
     """The settings that affect the weights: all except those of logs and checkpoints."""
-    aside = ("checkpoint_seconds", "log_every", "tensorboard")
+    aside = ("checkpoint_seconds", "log_every", "tensorboard", "shard")
     told = {**dataclasses.asdict(setup.training), **dataclasses.asdict(setup.compute), "seed": setup.seed}
     return {key: value for key, value in told.items() if key not in aside}

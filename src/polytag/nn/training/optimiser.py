@@ -9,6 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from polytag.config.groups.training_settings import ComputeSettings, TrainingSettings
+from polytag.nn.sharding.sharded_optimiser import ShardedAdamW
+from polytag.nn.training.checkpoint import is_sharded
+from polytag.nn.training.processes import Processes
 
 
 class Setup(NamedTuple):
@@ -30,26 +33,34 @@ def parameter_groups(network: nn.Module, settings: TrainingSettings) -> list[dic
     depths: dict[str, int] = {} if encoder is None else {f"encoder.{name}": depth for name, depth in encoder.depths().items()}
     top = max(depths.values(), default=0)
     shares: dict[str, float] = getattr(network, "rate_shares", {})
-    groups: dict[tuple[float, float], dict[str, Any]] = {}
+    groups: dict[tuple[float, float, bool], dict[str, Any]] = {}
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
             continue
         rate = settings.encoder_rate * settings.layer_decay ** (top - depths[name]) if name in depths else settings.head_rate
         rate *= shares.get(name, 1.0)
         decay = 0.0 if parameter.ndim < 2 else settings.weight_decay
-        group = groups.setdefault((rate, decay), {"params": [], "names": [], "base": rate, "lr": rate, "weight_decay": decay})
+        kind = rate, decay, is_sharded(parameter)  # a fused step has parameters of one kind
+        group = groups.setdefault(kind, {"params": [], "names": [], "base": rate, "lr": rate, "weight_decay": decay})
         group["params"].append(parameter)
         group["names"].append(name)
     return list(groups.values())
 
 
-def make_optimiser(network: nn.Module, settings: TrainingSettings, device: torch.device) -> torch.optim.AdamW:
-    """Fused AdamW; on a GPU the learning rates are tensors there, so that a captured step has their current values."""
+def make_optimiser(
+    network: nn.Module, settings: TrainingSettings, device: torch.device, shared_by: Processes | None = None
+) -> torch.optim.AdamW:
+    """Fused AdamW; on a GPU the learning rates are tensors there, so that a captured step has their current values.
+
+    With ``shared_by`` its moments are divided among processes.
+    """
     groups = parameter_groups(network, settings)
     on_gpu = device.type == "cuda"
     if on_gpu:
         groups = [{**group, "lr": torch.tensor(group["base"], device=device)} for group in groups]
     betas = (settings.beta1, settings.beta2)
+    if shared_by is not None:
+        return ShardedAdamW(groups, shared_by, betas=betas, eps=settings.epsilon, fused=True, capturable=on_gpu)
     return torch.optim.AdamW(groups, betas=betas, eps=settings.epsilon, fused=True, capturable=on_gpu)
 
 

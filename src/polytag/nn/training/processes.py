@@ -50,11 +50,11 @@ class Processes:
         for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
-    def share(self, tensors: Sequence[Tensor]) -> None:
-        """Broadcast the tensors of the first process."""
+    def share(self, tensors: Sequence[Tensor], rank: int = 0) -> None:
+        """Broadcast the tensors of a process, by default of the first one."""
         if self.count > 1:
             for tensor in tensors:
-                tensor.copy_(broadcast(tensor.contiguous(), from_process=0))
+                tensor.copy_(broadcast(tensor.contiguous(), from_process=rank))
 
     def agree(self, values: Sequence[float]) -> list[float]:
         """The values of the first process."""

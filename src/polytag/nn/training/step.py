@@ -8,7 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from polytag.nn.sharding.sharded_weights import clip
 from polytag.nn.training.batch import Batch, Documents
+from polytag.nn.training.checkpoint import is_sharded
 from polytag.nn.training.devices import autocast, quick_products
 from polytag.nn.training.processes import Processes
 
@@ -62,7 +64,10 @@ class EagerStep:
         self._average(total)
         if self.clip:
             self.scaler.unscale_(self.optimiser)
-            nn.utils.clip_grad_norm_(self.parameters, self.clip)
+            if any(is_sharded(parameter) for parameter in self.parameters):
+                clip(self.parameters, self.clip, self.processes)
+            else:
+                nn.utils.clip_grad_norm_(self.parameters, self.clip)
         self.scaler.step(self.optimiser)
         self.scaler.update()
         return total
@@ -73,4 +78,5 @@ class EagerStep:
         for parameter in self.parameters:  # all processes must exchange the same tensors
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        self.processes.average([total, *(parameter.grad for parameter in self.parameters if parameter.grad is not None)])
+        whole = [parameter for parameter in self.parameters if not is_sharded(parameter)]  # layers average their slices
+        self.processes.average([total, *(parameter.grad for parameter in whole if parameter.grad is not None)])

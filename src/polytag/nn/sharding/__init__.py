@@ -1,0 +1,1 @@
+"""Networks and optimisers that several processes divide among them."""
