@@ -1,7 +1,7 @@
 """X-BERT's tables 2 and 3 and figure 5 with our rows: ``python benchmarks/extreme_tables.py`` after collect.py.
 
 Reads results/xbert.json (what neural.py made of jobs/extreme.json and jobs/extreme-mixed.json), puts tables between the markers
-of README.md, and draws results/pictures/xbert-ensembles.png. Numbers are per cent, of test where it was opened, else of
+of the book, and draws results/pictures/xbert-ensembles.png. Numbers are per cent, of test where it was opened, else of
 validation.
 """
 
@@ -157,8 +157,8 @@ def draw(rows: Rows) -> None:
 def main() -> None:
     """Write the tables and the picture."""
     rows = {row["name"]: row for row in json.loads(RESULTS.read_text())["rows"]}
-    put(HERE / "README.md", "xbert-matching", matching(rows))
-    put(HERE / "README.md", "xbert", overall(rows))
+    put(HERE / "book", "xbert-matching", matching(rows))
+    put(HERE / "book", "xbert", overall(rows))
     draw(rows)
 
 

@@ -125,18 +125,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--slow", action="store_true", help="also the methods that cross-validate inside, once each")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "linear.json")
-    parser.add_argument("--render", action="store_true", help="only put the tables of the results into the README")
+    parser.add_argument("--render", action="store_true", help="only put the tables of the results into the book")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Measure, write the results, print the tables and put them into the README."""
+    """Measure, write the results, print the tables and put them into the book."""
     options, console = arguments(), Console()
     if not options.render:
         results = benchmark(options, console)
         tables = markdown(results)
         console.print(Markdown(tables) if console.is_terminal else tables, soft_wrap=True)
-    render(HERE / "README.md", HERE / "results")
+    render(HERE / "book", HERE / "results")
 
 
 if __name__ == "__main__":

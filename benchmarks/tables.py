@@ -1,4 +1,4 @@
-"""Writes the tables of results/*.json into README.md, and some into docs/: ``python benchmarks/tables.py``."""
+"""Writes the tables of results/*.json into the book, README.md and docs/: ``python benchmarks/tables.py``."""
 
 from __future__ import annotations
 
@@ -385,13 +385,13 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 def main() -> None:
     """Write every section that has results."""
-    readme = HERE / "README.md"
-    render(readme, HERE / "results")
+    book = HERE / "book"
+    render(book, HERE / "results")
     for name, table in SECTIONS.items():
         results = HERE / "results" / f"{name}.json"
         if results.exists():
-            put(readme, name, table(json.loads(results.read_text())))
-    put(readme, "queue", queue(HERE / "jobs"))
+            put(book, name, table(json.loads(results.read_text())))
+    put(book, "queue", queue(HERE / "jobs"))
     put(HERE.parent / "README.md", "headlines", headlines(HERE / "results"))
     for page in ("extreme.md", "tutorials/half-a-million.md"):
         put(HERE.parent / "docs" / page, "growth", growth(HERE / "results"))

@@ -30,6 +30,7 @@ from polytag.models.model import MODELS, model_class
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BOOK = [ROOT / "benchmarks" / "README.md", *sorted((ROOT / "benchmarks" / "book").glob("*.md"))]
 RUN, READ = {"python", "console"}, {"json", "toml", "text", "csv"}
 NOT_RUN_AT_MOST = 20  # CONTRIBUTING.md lists them; make docs writes the list
 NOT_DESCRIBED_YET: set[str] = set()  # models in the making; a name leaves this set with its section in docs/models.md
@@ -224,7 +225,7 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, *BOOK, ROOT / "CHANGELOG.md"], ids=lambda page: page.stem)
 def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         if not target.startswith("http"):

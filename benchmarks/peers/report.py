@@ -1,4 +1,4 @@
-"""From results to tables: the machine in words, Markdown, and the tables between markers in the README."""
+"""From results to tables: the machine in words, Markdown, and the tables between markers in the book."""
 
 from __future__ import annotations
 
@@ -111,17 +111,18 @@ def with_tuning(row: dict[str, Any]) -> float:
     return float(median(row["train_s"]) + sum(row["tune_s"]))
 
 
-def render(readme: Path, results_folder: Path) -> None:
-    """Write the tables of the linear benchmark between their markers in the README."""
+def render(book: Path, results_folder: Path) -> None:
+    """Write the tables of the linear benchmark between their markers in the book."""
     path = results_folder / "linear.json"
     if path.exists():
-        put(readme, "linear", markdown(json.loads(path.read_text(encoding="utf-8"))))
+        put(book, "linear", markdown(json.loads(path.read_text(encoding="utf-8"))))
 
 
-def put(readme: Path, name: str, content: str) -> None:
-    """Replace the text between the markers of a section."""
-    text = readme.read_text(encoding="utf-8")
+def put(place: Path, name: str, content: str) -> None:
+    """Replace the text between the markers of a section, in a page or wherever it is in a folder of pages."""
     start, end = f"<!-- results:{name} -->", f"<!-- end:{name} -->"
-    if start in text and end in text:
-        before, rest = text.split(start, 1)
-        readme.write_text(f"{before}{start}\n{content.strip()}\n{end}{rest.split(end, 1)[1]}", encoding="utf-8")
+    for page in sorted(place.glob("*.md")) if place.is_dir() else [place]:
+        text = page.read_text(encoding="utf-8")
+        if start in text and end in text:
+            before, rest = text.split(start, 1)
+            page.write_text(f"{before}{start}\n{content.strip()}\n{end}{rest.split(end, 1)[1]}", encoding="utf-8")
