@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from extreme import markdown as extreme
-from headlines import growth, headlines, plain
+from front_tables import write_docs
+from headlines import headlines, plain
 from peers.report import put, render
 
 HERE = Path(__file__).parent
@@ -393,8 +394,7 @@ def main() -> None:
             put(book, name, table(json.loads(results.read_text())))
     put(book, "queue", queue(HERE / "jobs"))
     put(HERE.parent / "README.md", "headlines", headlines(HERE / "results"))
-    for page in ("extreme.md", "tutorials/half-a-million.md"):
-        put(HERE.parent / "docs" / page, "growth", growth(HERE / "results"))
+    write_docs(HERE.parent / "docs", HERE / "results")
 
 
 if __name__ == "__main__":

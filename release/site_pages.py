@@ -21,7 +21,7 @@ PLACES = {
     "benchmarks/README.md": "results/index.md",
 }
 FOLDERS = {"docs": "", "benchmarks/book": "results", "benchmarks/results/pictures": "results/pictures"}
-KINDS = {".md", ".webp", ".png", ".svg", ".js"}
+KINDS = {".md", ".webp", ".png", ".svg", ".js", ".css"}
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^(`{3,}).*?^\1$", re.DOTALL | re.MULTILINE)
 
