@@ -157,7 +157,8 @@ def draw(table: Table, key: str, path: Path) -> None:
         panel.set_ylabel(f"{_title(key)}, % over\n{table['anchor']}", fontsize=8)
         panel.axhline(0, color="black", linewidth=0.6)
         panel.legend(fontsize=7)
-    FigureCanvasAgg(figure).print_png(str(path), metadata={"Software": None})
+    FigureCanvasAgg(figure)
+    figure.savefig(path, format="png", metadata={"Software": None})
 
 
 def train(name: str, table: Table, lacking: list[str], data: Path, seconds: float, work: Path) -> None:
@@ -172,8 +173,8 @@ def train(name: str, table: Table, lacking: list[str], data: Path, seconds: floa
         out = work / f"{name}-{into}.json"
         pattern = "^(" + "|".join(re.escape(one) for one in names) + ")$"
         told = ["--data", data, "--jobs", *jobs, "--only", pattern, "--test", "--runs", work / "runs", "--queue", f"{seconds:g}"]
-        subprocess.run([sys.executable, HERE / "neural.py", *told, "--out", out], check=True)
-        subprocess.run([sys.executable, HERE / "collect.py", out, "--into", RESULTS / f"{into}.json"], check=True)
+        subprocess.run([sys.executable, *map(str, (HERE / "neural.py", *told, "--out", out))], check=True)
+        subprocess.run([sys.executable, *map(str, (HERE / "collect.py", out, "--into", RESULTS / f"{into}.json"))], check=True)
 
 
 def write(name: str, table: Table) -> Table:

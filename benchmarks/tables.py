@@ -15,6 +15,7 @@ from peers.report import put, render
 
 HERE = Path(__file__).parent
 QUALITY = ("micro_f1", "macro_f1", "subset_accuracy", "hamming_loss", "p@1")
+OF_SETS = ("micro_f1", "macro_f1", "subset_accuracy")
 BOTH = ("micro_precision", "micro_recall", "micro_f1", "macro_f1", "subset_accuracy", "hamming_loss")
 PAPERS = {  # published rows, next to ours: micro-F1, macro-F1, subset accuracy, Hamming loss, P@1
     "reuters": [("paper: BERT", ".899 | .534 | .857 | | ")],
@@ -90,11 +91,10 @@ def two_decisions(found: dict[str, Any]) -> str:
 
 def search(found: dict[str, Any]) -> str:
     """What a search on validation documents found, best first by the paper's decision."""
-    keys = ("micro_f1", "macro_f1", "subset_accuracy")
-    head = ["settings", *(f"{key.replace('_', ' ')}, {by}" for by in ("paper", "Polytag") for key in keys)]
-    made = {row["name"]: [value[key][0] for _, _, value in decided(row, "valid") for key in keys] for row in found["rows"]}
-    best = sorted(made, key=lambda name: -made[name][0])
-    return "\n".join([_row(*head), _row(*["---"] * len(head)), *(_row(name, *map(_plain, made[name])) for name in best)])
+    head = ["settings", *(f"{key.replace('_', ' ')}, {by}" for by in ("paper", "Polytag") for key in OF_SETS)]
+    made = {row["name"]: [value[key][0] for _, _, value in decided(row, "valid") for key in OF_SETS] for row in found["rows"]}
+    rows = [_row(name, *map(_plain, made[name])) for name in sorted(made, key=lambda name: -made[name][0])]
+    return "\n".join([_row(*head), _row(*["---"] * len(head)), *rows])
 
 
 PUBLISHED = [  # AAPD, official split: micro precision, recall and F1, macro-F1, subset accuracy, Hamming loss
@@ -127,12 +127,11 @@ def _differences(found: dict[str, Any]) -> list[str]:
     pairs = found.get("bootstrap", [])
     if not pairs:
         return []
-    keys = ("micro_f1", "macro_f1", "subset_accuracy")
-    head = ["difference (95 % interval)", "decision", *(key.replace("_", " ") for key in keys)]
+    head = ["difference (95 % interval)", "decision", *(key.replace("_", " ") for key in OF_SETS)]
     lines = ["", _row(*head), _row(*["---"] * len(head))]
     for pair in pairs:
         name = f"{pair['other']} - {pair['base']}"
-        lines.append(_row(name, pair["rule"], *(_interval(pair[key]) for key in keys)))
+        lines.append(_row(name, pair["rule"], *(_interval(pair[key]) for key in OF_SETS)))
     return lines
 
 

@@ -385,8 +385,7 @@ class Classifier:
         classifier.labels, classifier.calibration = saved.model.labels, saved.calibration
         classifier.decision = Decision.from_state(state["decision"])
         classifier.abstention = Abstention.from_state(state.get("abstention"))
-        classifier.training = state["training"]
-        classifier.edits = [Edit.from_record(record) for record in state.get("edits", ())]
+        classifier.training, classifier.edits = state["training"], [Edit.from_record(record) for record in state.get("edits", ())]
         return classifier
 
 
