@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import Engine, delete, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from polytag.server.corrections.correction_record import Correction
 from polytag.server.corrections.correction_tables import CORRECTIONS, LEARNED, TEXTS, TRAIL
 from polytag.server.problem import Problem
 
 _C = CORRECTIONS.c
 _PAGE = 500  # rows that are read at once
-
-
-@dataclass(frozen=True)
-class Correction:
-    """What a person says about the labels of a text; labels that are accepted or added belong to it, removed ones do not."""
-
-    text: str
-    user: str
-    model: str
-    version: str
-    accepted: Sequence[str] = ()
-    removed: Sequence[str] = ()
-    added: Sequence[str] = ()
-    document: str | None = None
-    key: str | None = None
-
-    def digest(self) -> str:
-        """A checksum of what was said, without who, when and by which version."""
-        said = [self.text, sorted(self.accepted), sorted(self.removed), sorted(self.added), self.model, self.document]
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
 
 class CorrectionStore:

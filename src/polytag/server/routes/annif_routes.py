@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field, ValidationError
 
-from polytag.server.corrections.correction_store import Correction
+from polytag.server.corrections.correction_record import Correction
 from polytag.server.hosting.hosted_model import HostedModel, Want
 from polytag.server.hosting.messages import TextPrediction
 from polytag.server.problem import Problem, readable

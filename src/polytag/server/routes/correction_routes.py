@@ -12,7 +12,7 @@ from starlette.responses import StreamingResponse
 
 from polytag.server.access import Caller
 from polytag.server.corrections.agreement import verdicts
-from polytag.server.corrections.correction_store import Correction
+from polytag.server.corrections.correction_record import Correction
 from polytag.server.problem import Problem, readable
 from polytag.server.routes.dependencies import CallerOf, ServiceOf, needs
 
