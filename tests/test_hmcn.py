@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from conftest import Toy  # noqa: E402
 from polytag.classifier import Classifier  # noqa: E402
 from polytag.labels import LabelSet  # noqa: E402
-from polytag.models.hmcn import Hmcn, HmcnNetwork, label_edges, label_levels  # noqa: E402
+from polytag.models.hmcn import Hmcn, HmcnNetwork, Tree, label_edges, label_levels  # noqa: E402
 from polytag.nn.encoding.encoders import WordEncoder  # noqa: E402
 from polytag.nn.training.batch import Batch  # noqa: E402
 from quick import OPTIONS  # noqa: E402
@@ -27,7 +27,7 @@ def sigmoid(x: Any) -> Any:
 
 def small(beta: float = 0.5) -> HmcnNetwork:
     torch.manual_seed(0)
-    return shaken(HmcnNetwork(WordEncoder(10, 6), TREE, 7, "mean", 0.0, beta)).eval()
+    return shaken(HmcnNetwork(WordEncoder(10, 6), Tree.of(TREE), 7, "mean", 0.0, beta)).eval()
 
 
 def test_a_label_is_one_level_below_its_deepest_parent() -> None:

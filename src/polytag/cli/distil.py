@@ -30,8 +30,9 @@ def distil(
         int, typer.Option("--folds", help="teachers for out-of-fold probabilities; 0 = labelled documents keep their labels")
     ] = 5,
     trust: Annotated[
-        float, typer.Option("--trust", help="share of the teacher in the targets of labelled documents, from 0 to 1")
-    ] = 0.5,
+        float | None,
+        typer.Option("--trust", help="share of the teacher in the targets of labelled documents, up to 1 [default: chosen]"),
+    ] = None,
     resume: ResumeOption = False,
 ) -> None:
     """Train one fast model on what a trained one, such as a mixture, says."""

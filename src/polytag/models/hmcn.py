@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -14,9 +17,16 @@ from torch.nn import functional
 from polytag.config.groups.encoder_settings import EncoderSettings
 from polytag.labels import LabelSet
 from polytag.models.base.neural_model import NeuralModel
-from polytag.models.model import group, param
+from polytag.models.model import State, group, param
 from polytag.nn.encoding.encoders import Encoder, pool
 from polytag.nn.training.batch import Batch
+from polytag.relabelling.origins import Origins
+from polytag.storage.schema import Array, Number, Table
+
+if TYPE_CHECKING:
+    from polytag.corpus import Corpus
+
+_NO_EDGES = np.zeros((2, 0), dtype=np.int64)  # they matter in training alone
 
 
 def label_levels(labels: LabelSet) -> NDArray[np.int64]:
@@ -34,6 +44,25 @@ def label_edges(labels: LabelSet) -> NDArray[np.int64]:
     return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
 
 
+class Tree(NamedTuple):
+    """The number of levels, the level of every label, and pairs of a label and a parent (2, edges)."""
+
+    depth: int
+    levels: NDArray[np.int64]
+    edges: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, labels: LabelSet, most: int = 0) -> Tree:
+        """The tree of some labels, with at most so many levels, if that is not 0; deeper labels are on the last one."""
+        levels = label_levels(labels)
+        depth = most or int(levels.max(initial=0)) + 1
+        return cls(depth, np.minimum(levels, depth - 1), label_edges(labels))
+
+    def state(self) -> dict[str, Any]:
+        """What an artefact keeps; edges are for training."""
+        return {"depth": self.depth, "levels": self.levels}
+
+
 class HmcnNetwork(nn.Module):
     """HMCN-F, with x the pooled states of the encoder.
 
@@ -46,12 +75,11 @@ class HmcnNetwork(nn.Module):
     order: Tensor
     edges: Tensor
 
-    def __init__(self, encoder: Encoder, labels: LabelSet, size: int, pooling: str, dropout: float, beta: float) -> None:
-        """Add the layers to an encoder, for the levels of these labels."""
+    def __init__(self, encoder: Encoder, tree: Tree, size: int, pooling: str, dropout: float, beta: float) -> None:
+        """Add the layers to an encoder, for the levels of the labels."""
         super().__init__()
-        levels = label_levels(labels)
+        depth, levels = tree.depth, tree.levels
         self.encoder, self.pooling, self.beta = encoder, pooling, beta
-        depth = int(levels.max(initial=0)) + 1
         self.level = nn.ModuleList(nn.Linear(encoder.hidden + (size if number else 0), size) for number in range(depth))
         self.transfer = nn.ModuleList(nn.Linear(size, size) for _ in range(depth))
         self.local = nn.Linear(size, len(levels))
@@ -59,7 +87,7 @@ class HmcnNetwork(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.counts = [int((levels == number).sum()) for number in range(depth)]
         self.register_buffer("order", torch.from_numpy(np.argsort(levels, kind="stable")), persistent=False)
-        self.register_buffer("edges", torch.from_numpy(label_edges(labels).copy()), persistent=False)
+        self.register_buffer("edges", torch.from_numpy(np.array(tree.edges)), persistent=False)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The logits (batch, labels) of the weighted mean of both probabilities."""
@@ -102,9 +130,23 @@ class Hmcn(NeuralModel):
     local_share: float = param(0.5, "weight of the local outputs in the prediction (beta)", minimum=0, maximum=1, first=True)
     violation: float = param(0.1, "weight of the loss of labels that are more probable than their parents (lambda)", minimum=0)
 
+    tree: Tree | None = field(init=False, repr=False, default=None)
+
+    def _begin(self, texts: Sequence[str], train: Corpus) -> None:
+        self.tree = Tree.of(self.labels, self.start.tree.depth if isinstance(self.start, Hmcn) and self.start.tree else 0)
+        super()._begin(texts, train)
+
+    def transferred(self, labels: LabelSet, origins: Origins) -> Self:
+        """A copy whose labels also have the levels of the labels that they come from."""
+        assert self.tree is not None
+        prepared = copy.copy(self)
+        prepared.tree = self.tree._replace(levels=self.tree.levels[origins.first], edges=_NO_EDGES)
+        return super(Hmcn, prepared).transferred(labels, origins)
+
     def _network(self, n_labels: int) -> nn.Module:
+        assert self.tree is not None
         sizes = self.level_size, self.encoding.pooling, self.training.dropout, self.local_share
-        return HmcnNetwork(self._encoder(), self.labels, *sizes)
+        return HmcnNetwork(self._encoder(), self.tree, *sizes)
 
     def _loss(self, network: nn.Module, batch: Batch) -> Tensor:
         assert isinstance(network, HmcnNetwork) and batch.targets is not None
@@ -121,3 +163,23 @@ class Hmcn(NeuralModel):
         assert isinstance(network, HmcnNetwork)
         with torch.no_grad():
             network.local.bias.copy_(network.output.bias)
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """The state of every neural model, and the levels of the labels: their parents may be edited later."""
+        assert self.tree is not None
+        return {**super().state(), "tree": self.tree.state()}
+
+    def schema(self) -> Table:
+        """What every network has, and the levels."""
+        tree = Table({"depth": Number(1, 1_000), "levels": Array(("int64",), ("labels",), low=0)})
+        return Table({**super().schema().fields, "tree": tree})
+
+    def restore(self, state: State) -> None:
+        """Rebuild the network and restore its weights."""
+        depth, levels = int(state["tree"]["depth"]), np.asarray(state["tree"]["levels"])
+        if levels.max(initial=0) >= depth:
+            raise ValueError("its labels have more levels than its network")
+        self.tree = Tree(depth, levels, _NO_EDGES)
+        super().restore(state)

@@ -1,0 +1,157 @@
+"""``polytag auto`` against single models, each with the whole time: quality on test by paired bootstrap, and the time kept.
+
+    python benchmarks/auto.py --data DIR --corpora sample,reuters-50,reuters-500 --minutes 2 [--out FILE] [--seconds 1500]
+
+A corpus is a folder of DIR, ``sample`` for the corpus that ships, or ``NAME-N`` for N training documents of it, drawn with the
+seed; then the validation documents are left out. Every reference gets all minutes, networks by their setting ``minutes``; one
+that is not finished after 1.1 times that is ended and has no row. Each run is a process of its own. Rows are written after
+every run and kept, so a call goes on where an earlier one ended; ``--seconds`` ends it before a run that would take longer. The
+difference of ``auto`` and each reference is that of the test documents, with its interval by ``paired_bootstrap``; P@k of large
+label sets is the mean over documents, drawn in the same way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from polytag import Classifier, Corpus, LabelSet
+from polytag.datasets import load_sample
+from polytag.metrics.bootstrap import paired_bootstrap, resamples, two_sided_p
+
+REFERENCES = ("br", "cc", "lp", "cnn", "embed", "bert", "xlinear")
+NETWORKS = ("cnn", "bert")
+LATE = 1.1  # of the time that was given
+EXTREME = 3_000  # labels from which P@k is compared in place of micro-F1
+KS = (1, 3, 5)
+
+
+def corpora(data: Path, name: str, seed: int) -> tuple[Corpus, Corpus | None, Corpus]:
+    """Training, validation and test documents; validation documents are left out where training documents are drawn."""
+    base, _, count = name.rpartition("-") if name.rpartition("-")[2].isdigit() else (name, "", "")
+    if base == "sample":
+        train, valid, test = load_sample()
+    else:
+        labels = LabelSet.read(next((data / base).glob("labels.jsonl*")))
+        train, valid, test = (Corpus.read(data / base / f"{part}.jsonl.xz", labels=labels) for part in ("train", "valid", "test"))
+    if not count:
+        return train, valid, test
+    rows = np.random.default_rng(seed).permutation(len(train))[: int(count)]
+    return train.subset(np.sort(rows)), None, test
+
+
+def run_one(told: argparse.Namespace) -> None:
+    """In a process of its own: train, and write what is predicted for the test documents."""
+    train, valid, test = corpora(told.data, told.one[0], told.seed)
+    start = time.monotonic()
+    record: dict[str, Any] = {}
+    if told.one[1] == "auto":
+        from polytag.auto.automatic import automatic
+        from polytag.auto.model_search import Wanted
+
+        found = automatic(train, valid, Wanted(told.minutes, seed=told.seed))
+        classifier, record = found.classifier, {"why": found.sentences(), **found.record()}
+    else:
+        limit = {"minutes": told.minutes} if told.one[1] in NETWORKS else {}
+        classifier = Classifier(told.one[1], {"seed": told.seed, **limit}).fit(train, valid)
+    seconds = time.monotonic() - start
+    outcome = classifier.outcome(test)
+    labels, _ = outcome.scores.ranked(max(KS))
+    sets = outcome.predicted
+    np.savez_compressed(told.one[2], indices=sets.indices, indptr=sets.indptr, best=labels)
+    metrics = classifier.evaluate(test)
+    shown = {key: metrics[key] for key in ("micro_f1", "macro_f1", "subset_accuracy", "p@1", "p@3", "p@5") if key in metrics}
+    Path(told.one[2]).with_suffix(".json").write_text(json.dumps({"seconds": seconds, **shown, **record}, default=str))
+
+
+def measured(told: argparse.Namespace, corpus: str, model: str, folder: Path) -> dict[str, Any]:
+    """The row of one run; without metrics if it was not finished in time."""
+    place = folder / f"{corpus}-{told.minutes:g}-{model}.npz"
+    command = [sys.executable, __file__, "--data", str(told.data), "--minutes", str(told.minutes), "--seed", str(told.seed)]
+    start = time.monotonic()
+    try:  # reading and scoring are not part of the time, so the process gets more
+        subprocess.run([*command, "--one", corpus, model, str(place)], check=True, timeout=60 * told.minutes * LATE + told.grace)
+    except subprocess.TimeoutExpired:
+        return {"finished": False, "seconds": time.monotonic() - start}
+    row: dict[str, Any] = json.loads(place.with_suffix(".json").read_text())
+    row["finished"] = row["seconds"] <= 60 * told.minutes * LATE
+    return row
+
+
+def hits_at(best: NDArray[np.int32], truth: csr_array) -> NDArray[np.float64]:
+    """Precision at each k (documents, ks)."""
+    table = np.zeros(best.shape, dtype=np.bool_)
+    for row, labels in enumerate(best):
+        table[row] = np.isin(labels, truth.indices[truth.indptr[row] : truth.indptr[row + 1]])
+    return np.stack([table[:, :k].mean(axis=1) for k in KS], axis=1)
+
+
+def difference(told: argparse.Namespace, corpus: str, model: str, folder: Path) -> dict[str, Any]:
+    """The metrics of auto minus those of a reference, with intervals."""
+    train, valid, test = corpora(told.data, corpus, told.seed)
+    labels = train.labels.union(valid.labels) if valid is not None else train.labels
+    truth = test.with_labels(labels.union(test.labels)).truth
+    found = []
+    for name in ("auto", model):
+        with np.load(folder / f"{corpus}-{told.minutes:g}-{name}.npz", allow_pickle=False) as kept:
+            sets = csr_array((np.ones(len(kept["indices"]), np.float32), kept["indices"], kept["indptr"]), shape=truth.shape)
+            found.append((sets, kept["best"]))
+    if truth.shape[1] >= EXTREME:
+        gap = hits_at(found[0][1], truth) - hits_at(found[1][1], truth)
+        drawn = np.concatenate([w.T @ gap / w.sum(axis=0)[:, None] for w in resamples(len(gap), 1000, 0)])
+        low, high = np.quantile(drawn, (0.025, 0.975), axis=0)
+        rows = zip(KS, gap.mean(axis=0), low, high, drawn.T, strict=True)
+        return {f"p@{k}": [float(mean), float(a), float(b), two_sided_p(all_)] for k, mean, a, b, all_ in rows}
+    return {"micro_f1": list(paired_bootstrap(truth, found[0][0], found[1][0], "micro_f1"))}
+
+
+def main() -> None:
+    """Run what is missing, and write a row after each run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--corpora", default="sample")
+    parser.add_argument("--models", default="auto," + ",".join(REFERENCES))
+    parser.add_argument("--minutes", type=float, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="end before a run that would take longer")
+    parser.add_argument("--grace", type=float, default=60, help="seconds beyond the minutes for reading and scoring")
+    parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "polytag-auto", help="predictions")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/auto.json"))
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    if told.one:
+        return run_one(told)
+    told.keep.mkdir(parents=True, exist_ok=True)
+    result: dict[str, Any] = json.loads(told.out.read_text()) if told.out.exists() else {}
+    result["machine"] = {"processor": platform.processor() or platform.machine(), "cpus": os.cpu_count()}
+    end = time.monotonic() + told.seconds
+    for corpus in told.corpora.split(","):
+        rows = result.setdefault(corpus, {}).setdefault(f"{told.minutes:g}", {})
+        for model in told.models.split(","):
+            if model in rows:
+                continue
+            if time.monotonic() + 60 * told.minutes * LATE > end:
+                print("out of time; the same command goes on from here", flush=True)
+                return None
+            rows[model] = measured(told, corpus, model, told.keep)
+            if model != "auto" and rows[model]["finished"] and rows.get("auto", {}).get("finished"):
+                rows[model]["auto_minus_this"] = difference(told, corpus, model, told.keep)
+            print(corpus, model, json.dumps(rows[model])[:300], flush=True)
+            told.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return None
+
+
+if __name__ == "__main__":
+    main()

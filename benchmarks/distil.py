@@ -1,0 +1,135 @@
+"""Distillation: the share of a teacher's gain over a plain model that the same model has after it learned from the teacher.
+
+    python benchmarks/distil.py --data DIR --corpus reuters --into br [--teacher br,cc,lp] [--folds 5] [--out FILE]
+    python benchmarks/distil.py --data DIR --corpus aapd-even --into br,bert --teacher bert,embed,br --unlabelled arxiv
+
+The teacher is a mixture of the named models, trained on the training documents, with weights from the validation documents. Plain
+models and students have the same settings. ``--unlabelled`` names a corpus whose texts, without those that stand in the
+validation or test documents of CORPUS (near-duplicates by ``polytag.audit.near_duplicates``), the teacher labels.
+``--transductive`` takes the texts of the validation documents and of half of the test documents instead, and measures on the
+other half: for corpora that have no unlabelled texts. ``kept`` is (student - plain) / (teacher - plain) in micro-F1 on test, with
+the interval of the student's gain by paired bootstrap.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polytag import Classifier, Corpus, LabelSet
+from polytag.audit.near_duplicates import shingles, signatures
+from polytag.config.recipe import Recipe
+from polytag.metrics.bootstrap import paired_bootstrap
+from polytag.metrics.of_sets import macro_f1, micro_f1
+from polytag.run import Run
+from polytag.transfer.distillation import Lesson, distil
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "bert": {"encoder": "minilm", "pooling": "cls", "epochs": 6, "batch_size": 64, "encoder_rate": 2e-4},
+}
+
+
+def without_copies(texts: list[str], held: list[str], share: float = 0.5) -> list[str]:
+    """The texts of which fewer than this share of the MinHash signature agrees with a held text in a band of two rows."""
+    signed = signatures(shingles([*held, *texts]), 100)
+    known, asked = signed[: len(held)], signed[len(held) :]
+    buckets: dict[tuple[int, bytes], list[int]] = {}
+    for row, one in enumerate(known):
+        for band in range(0, 100, 2):
+            buckets.setdefault((band, one[band : band + 2].tobytes()), []).append(row)
+    kept = []
+    for row, one in enumerate(asked):
+        near = {other for band in range(0, 100, 2) for other in buckets.get((band, one[band : band + 2].tobytes()), ())}
+        if all((known[other] == one).mean() < share for other in near):
+            kept.append(texts[row])
+    return kept
+
+
+def main() -> None:
+    """Train teacher, plain models and students, and measure them on test once."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--corpus", default="reuters")
+    parser.add_argument("--teacher", default="br,cc,lp")
+    parser.add_argument("--into", default="br")
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--trust", type=float, help="share of the teacher; by default chosen on held-out documents")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--unlabelled", default="")
+    parser.add_argument("--transductive", action="store_true")
+    parser.add_argument("--part", default="test", choices=("valid", "test"), help="valid: choose settings; train alone is used")
+    parser.add_argument("--documents", type=int, default=0, help="training documents, for a trial; 0 = all")
+    parser.add_argument("--runs", type=Path, help="folder for checkpoints of out-of-fold teachers")
+    parser.add_argument("--out", type=Path)
+    told = parser.parse_args()
+    folder = told.data / told.corpus
+    labels = LabelSet.read(next(folder.glob("labels.jsonl*")))
+    train, valid, test = (Corpus.read(folder / f"{part}.jsonl.xz", labels=labels) for part in ("train", "valid", "test"))
+    if told.documents:
+        train = train.subset(np.arange(told.documents))
+    if told.part == "valid":  # nothing of the test documents is read
+        train, valid, test = *train.split(0.9, 0.1, seed=1), valid
+    more: list[str] = []
+    if told.transductive:
+        half = np.random.default_rng(told.seed).permutation(len(test))
+        more = [*test.subset(np.sort(half[: len(half) // 2])).texts]
+        test = test.subset(np.sort(half[len(half) // 2 :]))
+    elif told.unlabelled:
+        other = told.data / told.unlabelled
+        texts = [text for part in ("train", "valid", "test") for text in Corpus.read(other / f"{part}.jsonl.xz").texts]
+        more = without_copies(texts, [*valid.texts, *test.texts])
+    start = time.perf_counter()
+    teacher = _trained("mixed", {"parts": told.teacher.split(","), "settings": _settings(told.teacher)}, told.seed, train, valid)
+    rows: dict[str, Any] = {"teacher": _measured(teacher, test, time.perf_counter() - start)}
+    found = teacher.outcome(test).predicted
+    result = {
+        **{key: str(value) for key, value in vars(told).items() if key != "out"},
+        "unlabelled_texts": len(more),
+        "rows": rows,
+    }
+    for name in told.into.split(","):
+        options = SETTINGS.get(name, {})
+        start = time.perf_counter()
+        plain = _trained(name, options, told.seed, train, valid)
+        rows[name] = {"plain": _measured(plain, test, time.perf_counter() - start)}
+        start = time.perf_counter()
+        run = Run(None if told.runs is None else told.runs / f"{told.corpus}-{name}", resume=told.runs is not None)
+        lesson, recipe = Lesson(told.folds, told.trust), Recipe(name, options, seed=told.seed)
+        student = distil(teacher, recipe, train, valid, unlabelled=more, lesson=lesson, run=run)
+        rows[name]["student"] = _measured(student, test, time.perf_counter() - start)
+        sets = [one.outcome(test).predicted for one in (plain, student)]
+        gains = {key: rows["teacher"][key] - rows[name]["plain"][key] for key in ("micro_f1", "macro_f1")}
+        rows[name]["kept"] = {
+            key: (rows[name]["student"][key] - rows[name]["plain"][key]) / gain for key, gain in gains.items() if gain > 0
+        }
+        rows[name]["student_minus_plain"] = paired_bootstrap(test.truth, sets[1], sets[0])._asdict()
+        rows[name]["teacher_minus_plain"] = paired_bootstrap(test.truth, found, sets[0])._asdict()
+        print(name, json.dumps(rows[name]), flush=True)
+    if told.out:
+        told.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def _settings(models: str) -> dict[str, Any]:
+    return {name: SETTINGS[name] for name in models.split(",") if name in SETTINGS}
+
+
+def _trained(model: str, options: dict[str, Any], seed: int, train: Corpus, valid: Corpus) -> Classifier:
+    return Classifier(model, {**options, "seed": seed}).fit(train, valid)
+
+
+def _measured(classifier: Classifier, test: Corpus, seconds: float) -> dict[str, float]:
+    predicted = classifier.outcome(test).predicted
+    start = time.perf_counter()
+    classifier.predict(test.texts[:500])
+    speed = min(500, len(test)) / (time.perf_counter() - start)
+    scores = {"micro_f1": float(micro_f1(test.truth, predicted)), "macro_f1": float(macro_f1(test.truth, predicted))}
+    return {**scores, "seconds": seconds, "documents_per_second": speed}
+
+
+if __name__ == "__main__":
+    main()
