@@ -1,0 +1,93 @@
+"""Continued pre-training on the abstracts of arxiv, and what it does for ``bert`` on aapd-even.
+
+    python benchmarks/adapt.py --data DIR --minutes 10 --seeds 0,1,2 --folder FOLDER [--out FILE]
+    python benchmarks/adapt.py --data DIR --copies-only       # on a CPU: how many abstracts stand in valid and test
+
+First the abstracts that stand in the validation or test documents, at least by half, are removed (MinHash of
+``polytag.audit.near_duplicates``). Then the packaged encoder is adapted once. ``bert`` is trained with the packaged and with the
+adapted encoder, all seeds with the same settings. The difference is that of the means over the seeds, by paired bootstrap over
+the test documents. Objective, minutes and rate are chosen on validation documents (``--part valid``); test is opened once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from distil import SETTINGS, copies_of
+from polytag import Classifier, Corpus, LabelSet
+from polytag.metrics.bootstrap import paired_bootstrap
+
+
+def abstracts(data: Path, held: list[str]) -> tuple[list[str], dict[str, int]]:
+    """The texts of arxiv that are none of the held ones, and how many were removed."""
+    texts = [text for part in ("train", "valid", "test") for text in Corpus.read(data / "arxiv" / f"{part}.jsonl.xz").texts]
+    copies = copies_of(held, texts)
+    kept = [text for text, near in zip(texts, copies, strict=True) if not near]
+    known = {row for near in copies for row in near}
+    return kept, {"abstracts": len(texts), "removed": len(texts) - len(kept), "held": len(held), "held_with_copy": len(known)}
+
+
+def main() -> None:
+    """Remove copies, adapt, train with both encoders, and compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--corpus", default="aapd-even")
+    parser.add_argument("--folder", type=Path, default=Path("encoders/arxiv"), help="the adapted encoder; used if it is there")
+    parser.add_argument("--objective", default="masked")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=1e-4)
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--part", default="test", choices=("valid", "test"))
+    parser.add_argument("--copies-only", action="store_true")
+    parser.add_argument("--documents", type=int, default=0, help="texts and training documents, for a trial; 0 = all")
+    parser.add_argument("--out", type=Path)
+    told = parser.parse_args()
+    folder = told.data / told.corpus
+    labels = LabelSet.read(next(folder.glob("labels.jsonl*")))
+    train, valid, test = (Corpus.read(folder / f"{part}.jsonl.xz", labels=labels) for part in ("train", "valid", "test"))
+    texts, copies = abstracts(told.data, [*valid.texts, *test.texts])
+    result: dict[str, Any] = {key: str(value) for key, value in vars(told).items() if key != "out"}
+    result["copies"] = copies
+    print(json.dumps(copies), flush=True)
+    if not told.copies_only:
+        if told.documents:
+            texts, train = texts[: told.documents], train.subset(range(told.documents))
+        asked = valid if told.part == "valid" else test
+        result |= _compared(told, texts, (train, valid, asked))
+    if told.out:
+        told.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def _compared(told: argparse.Namespace, texts: list[str], corpora: tuple[Corpus, Corpus, Corpus]) -> dict[str, Any]:
+    from polytag.transfer.adaptation import Adaptation, adapt
+
+    train, valid, asked = corpora
+    found: dict[str, Any] = {}
+    if not (told.folder / "model.safetensors").exists():
+        start = time.perf_counter()
+        settings = Adaptation(told.objective, told.epochs, told.minutes, batch_size=64, rate=told.rate, max_length=256)
+        found["adaptation"] = adapt(texts, "minilm", told.folder, settings)._asdict()
+        found["adaptation"]["seconds"] = time.perf_counter() - start
+        print(json.dumps(found["adaptation"]), flush=True)
+    sets: dict[str, list[Any]] = {}
+    for encoder in ("minilm", str(told.folder)):
+        rows = found.setdefault("rows", {}).setdefault("packaged" if encoder == "minilm" else "adapted", [])
+        for seed in map(int, told.seeds.split(",")):
+            clf = Classifier("bert", {**SETTINGS["bert"], "encoder": encoder, "seed": seed}).fit(train, valid)
+            metrics = clf.evaluate(asked)
+            rows.append({"seed": seed, **{key: metrics[key] for key in ("micro_f1", "macro_f1", "subset_accuracy")}})
+            sets.setdefault(encoder, []).append(clf.outcome(asked).predicted)
+            print(encoder, json.dumps(rows[-1]), flush=True)
+    pair = sets[str(told.folder)], sets["minilm"]
+    found["difference"] = {name: paired_bootstrap(asked.truth, *pair, name)._asdict() for name in ("micro_f1", "macro_f1")}
+    print(json.dumps(found["difference"]), flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    main()
