@@ -51,7 +51,7 @@ def main() -> None:
     labels = LabelSet.read(next(folder.glob("labels.jsonl*")))
     train, valid, test = (Corpus.read(folder / f"{part}.jsonl.xz", labels=labels) for part in ("train", "valid", "test"))
     texts, copies = abstracts(told.data, [*valid.texts, *test.texts])
-    result: dict[str, Any] = {key: str(value) for key, value in vars(told).items() if key != "out"}
+    result: dict[str, Any] = {key: str(value) for key, value in vars(told).items() if key not in ("out", "data", "folder")}
     result["copies"] = copies
     print(json.dumps(copies), flush=True)
     if not told.copies_only:

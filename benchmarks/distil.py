@@ -98,7 +98,7 @@ def main() -> None:
     rows: dict[str, Any] = {}
     rows["teacher"], found = _measured(teacher, test, time.perf_counter() - start)
     result = {
-        **{key: str(value) for key, value in vars(told).items() if key != "out"},
+        **{key: str(value) for key, value in vars(told).items() if key not in ("out", "data", "runs")},
         "unlabelled_texts": len(more),
         "rows": rows,
     }
