@@ -44,7 +44,7 @@ class ShardedLayers:
             alone = all(tied[parameter] == 1 for parameter in module.parameters(recurse=False))
             if isinstance(module, nn.Linear | nn.Embedding) and large and alone:
                 self.layers.append(_Layer(module, type(module)))
-                fully_shard(module, mesh=mesh)
+                fully_shard(module, mesh=mesh, reshard_after_forward=True)
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
