@@ -55,7 +55,7 @@ docs: $(SITE)  ## write the generated tables of docs/ again, and build the site:
 	@echo "build/site/index.html"
 
 dist: $(SITE)  ## wheel, sdist, bills of materials and checksums in dist/; docs/releasing.md
-	$(BIN)/python release/build.py $(ARGS)
+	$(BIN)/python release/distribution.py $(ARGS)
 
 bench: $(DEV)  ## compare with the peers; ARGS="--corpora reuters", see benchmarks/README.md
 	$(BIN)/python benchmarks/linear.py $(ARGS)

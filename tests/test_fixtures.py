@@ -68,3 +68,25 @@ def test_every_model_of_0_1_0_is_there_as_it_was_saved() -> None:
 
 def test_the_fixtures_are_small() -> None:
     assert sum(path.stat().st_size for path in FIXTURES.rglob("*") if path.is_file()) < MOST
+
+
+RELEASE1 = FIXTURES / "release1"
+GAINED = json.loads((RELEASE1 / "said.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", GAINED)
+def test_an_artefact_of_1_0_0_says_what_it_said(name: str) -> None:
+    texts, known = json.loads((FORMAT1 / "texts.json").read_text("utf-8")), GAINED[name]
+    manifest = json.loads((RELEASE1 / name / "model" / "artefact.json").read_text("utf-8"))
+    assert (manifest["format"], manifest["polytag"]) == (1, "1.0.0")
+    classifier = Classifier.load(RELEASE1 / name)
+    assert list(classifier.labels) == known["labels"]
+    assert classifier.predict(texts) == known["predicted"]
+    for text, found, expected in zip(texts, classifier.scores(texts).top(3), known["top"], strict=True):
+        assert [score for _, score in found] == pytest.approx([score for _, score in expected], abs=1e-6), text
+
+
+def test_artefacts_of_1_0_0_have_what_came_after_0_1_0() -> None:
+    assert Classifier.load(RELEASE1 / "edited").edits
+    assert Classifier.load(RELEASE1 / "promising").decision.promise == "recall=0.8"
+    assert "zeppelin" in Classifier.load(RELEASE1 / "learned").labels.names

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "release"))
 pytest.importorskip("packaging")
 from bill_of_materials import bill  # noqa: E402
-from build import build, checksums  # noqa: E402
+from distribution import build, checksums  # noqa: E402
 from environments import TRIALS, run_trial  # noqa: E402
 from lowest import lowest  # noqa: E402
 from packaging.version import Version  # noqa: E402

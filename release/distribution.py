@@ -1,4 +1,4 @@
-"""Make everything that a release consists of: ``python release/build.py [--out dist]``.
+"""Make everything that a release consists of: ``python release/distribution.py [--out dist]``.
 
 Writes the wheel, the source distribution, a software bill of materials for each set of extras, and the checksums of all of them.
 The wheel is reproducible: its times are those of the last commit.
