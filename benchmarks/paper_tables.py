@@ -18,7 +18,7 @@ from peers.report import put
 from tables import decided
 
 HERE = Path(__file__).resolve().parent
-RESULTS, PAGE = HERE / "results", HERE / "book" / "papers.md"
+JOBS, RESULTS, PAGE = HERE / "jobs", HERE / "results", HERE / "book" / "papers.md"
 PER_CENT = ("p@", "r@", "clusters_")
 Table = dict[str, Any]
 Row = dict[str, Any]
@@ -165,7 +165,7 @@ def train(name: str, table: Table, lacking: list[str], data: Path, seconds: floa
     """Train what is missing with neural.py's queue, and put the rows into the results that papers.json names for their jobs."""
     work.mkdir(parents=True, exist_ok=True)
     for into in dict.fromkeys(table["jobs"].values()):
-        jobs = [HERE / "jobs" / f"{file}.json" for file, target in table["jobs"].items() if target == into]
+        jobs = [JOBS / f"{file}.json" for file, target in table["jobs"].items() if target == into]
         known = [job["name"] for path in jobs for job in json.loads(path.read_text(encoding="utf-8"))]
         names = [one for one in lacking if one in known]
         if not names:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -31,6 +33,13 @@ FAST = ("test_artefact", "test_fixtures", "test_linear", "test_metrics", "test_c
         "test_cli", "test_classifier", "test_labels", "test_scores", "test_tfidf", "test_xlinear")  # fmt: skip
 
 
+def readme() -> str:
+    """The commands and the Python examples of README.md in order, as one line for a shell; set-up is left out."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\$ ((?:polytag|head) [^\n]+)$|^```python\n(.+?)^```", text, re.DOTALL | re.MULTILINE)
+    return " && ".join(command or f"python -c {shlex.quote(code)}" for command, code in found)
+
+
 @dataclass(frozen=True)
 class Trial:
     """An environment: its Python, extras, bounds, and what is done in it."""
@@ -49,6 +58,7 @@ class Trial:
 
 TRIALS = {
     "core": Trial(),
+    "readme": Trial(then=readme()),
     "core-3.12": Trial("python3.12"),
     "core-3.13": Trial("python3.13"),
     "serve": Trial(extras="serve", then=f"{USE} && polytag serve runs/br --get /v1/models"),

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from conftest import Toy
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import book_numbers  # noqa: E402
@@ -98,3 +100,28 @@ def test_jobs_exist_for_every_row_that_a_table_wants(name: str) -> None:
     assert [row for row in lacking if row not in known] == []
     assert all(row["name"] for part in table["parts"] for row in part["rows"])
     assert table["anchor"] in {row["name"] for part in table["parts"] for row in part["rows"]}
+
+
+def test_what_is_missing_is_trained_once_and_put_into_its_results(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("jobs", "results", "data/toy"):
+        (tmp_path / name).mkdir(parents=True)
+    for part in ("train", "valid", "test"):
+        getattr(toy, part).write(tmp_path / "data" / "toy" / f"{part}.jsonl.xz")
+    toy.train.labels.write(tmp_path / "data" / "toy" / "labels.jsonl")
+    job = {"corpus": "toy", "model": "br", "options": {"c": [1.0], "ngrams": [1]}, "seeds": [0], "decisions": [0.5]}
+    jobs = [{"name": name, **job} for name in ("toy a", "toy b", "toy b, other")]
+    (tmp_path / "jobs" / "one.json").write_text(json.dumps(jobs))
+    monkeypatch.setattr(paper_tables, "JOBS", tmp_path / "jobs")
+    monkeypatch.setattr(paper_tables, "RESULTS", tmp_path / "results")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    table = {**_table(), "jobs": {"one": "one"}}
+    paper_tables.train("t", table, ["toy a", "toy b"], tmp_path / "data", 600, tmp_path / "work")
+    rows = paper_tables.our_rows(table, tmp_path / "results")
+    assert sorted(rows) == ["toy a", "toy b"]
+    line = paper_tables.filled("t", table, rows)["parts"][0]["rows"][0]
+    assert line["ours"]["polytag"]["micro_f1"][0] > 0.7 and set(line["ours"]) == {"paper", "polytag"}
+    capfd.readouterr()
+    paper_tables.train("t", table, ["toy a", "toy b"], tmp_path / "data", 600, tmp_path / "work")
+    assert "toy" not in capfd.readouterr().out  # both are finished: nothing is trained again
