@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BOOK = [ROOT / "benchmarks" / "README.md", *sorted((ROOT / "benchmarks" / "book").glob("*.md"))]
 RUN, READ = {"python", "console"}, {"json", "toml", "text", "csv"}
-NOT_RUN_AT_MOST = 20  # CONTRIBUTING.md lists them; make docs writes the list
+NOT_RUN_AT_MOST = 24  # CONTRIBUTING.md lists them; make docs writes the list
 NOT_DESCRIBED_YET: set[str] = set()  # models in the making; a name leaves this set with its section in docs/models.md
 ELSEWHERE = re.compile(r"data build|data get|apt-get|npm")  # docs/data.md: needs apt or npm
 HARMLESS = {"head", "cat", "ls", "printf", "tail"}  # beside polytag, what an example may call
@@ -196,6 +196,8 @@ def test_blocks_have_a_known_language_and_only_few_are_not_run() -> None:
     assert sum(block.language in RUN for block in found) > 25
     left_out = [f"{block.place}: {block.not_run}" for block in found if block.not_run]
     assert len(left_out) <= NOT_RUN_AT_MOST, left_out
+    reasons = re.compile(r"needs |installs packages|takes long without a GPU|runs until|these are the project's own targets")
+    assert [block.place for block in found if block.not_run and not reasons.match(block.not_run)] == []
 
 
 @pytest.mark.parametrize(
