@@ -2,7 +2,8 @@
 
 A section names its results (``results/x.json``). A number of its prose or of a table written by hand is a result if it has a
 decimal point, a thousands separator or a percent sign. It must be a value of the named results, rounded as it is written.
-Code and generated tables are left out.
+Code and generated tables are left out. A number of few
+digits may be found by chance, so this notices what was forgotten, not every mistake.
 """
 
 from __future__ import annotations
