@@ -53,7 +53,7 @@ class Tree(NamedTuple):
 
     @classmethod
     def of(cls, labels: LabelSet, most: int = 0) -> Tree:
-        """The tree of some labels, with at most so many levels, if that is not 0; deeper labels are on the last one."""
+        """The tree of some labels, with at most ``most`` levels, if that is not 0; deeper labels are on the last one."""
         levels = label_levels(labels)
         depth = most or int(levels.max(initial=0)) + 1
         return cls(depth, np.minimum(levels, depth - 1), label_edges(labels))
@@ -168,8 +168,9 @@ class Hmcn(NeuralModel):
 
     def state(self) -> State:
         """The state of every neural model, and the levels of the labels: their parents may be edited later."""
+        found = super().state()
         assert self.tree is not None
-        return {**super().state(), "tree": self.tree.state()}
+        return {**found, "tree": self.tree.state()}
 
     def schema(self) -> Table:
         """What every network has, and the levels."""

@@ -68,14 +68,14 @@ def minilm_folder() -> Path:
     if not found or not found[0].is_file():
         raise ConfigError(f"the package {_PACKAGE} has no {_WEIGHTS}; install it again, or name another encoder")
     found_at = found[0].stat()
-    _check_once(found[0], found_at.st_mtime_ns, found_at.st_size)
+    _check_once(found[0], _SHA256, found_at.st_mtime_ns, found_at.st_size)
     return found[0].parent
 
 
 @functools.cache
-def _check_once(path: Path, changed: int, size: int) -> None:
+def _check_once(path: Path, checksum: str, changed: int, size: int) -> None:
     """Check the packaged weights, once per process unless the file changes."""
-    check_weights(path, _SHA256)
+    check_weights(path, checksum)
 
 
 def check_weights(path: Path, expected: str) -> None:
