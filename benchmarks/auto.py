@@ -82,9 +82,12 @@ def measured(told: argparse.Namespace, corpus: str, model: str, folder: Path) ->
     command = [sys.executable, __file__, "--data", str(told.data), "--minutes", str(told.minutes), "--seed", str(told.seed)]
     start = time.monotonic()
     try:  # reading and scoring are not part of the time, so the process gets more
-        subprocess.run([*command, "--one", corpus, model, str(place)], check=True, timeout=60 * told.minutes * LATE + told.grace)
+        limit = 60 * told.minutes * LATE + told.grace
+        ended = subprocess.run([*command, "--one", corpus, model, str(place)], stderr=subprocess.PIPE, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
         return {"finished": False, "seconds": time.monotonic() - start}
+    if ended.returncode:
+        return {"finished": False, "error": ended.stderr.strip().rpartition("\n")[2]}
     row: dict[str, Any] = json.loads(place.with_suffix(".json").read_text())
     row["finished"] = row["seconds"] <= 60 * told.minutes * LATE
     return row
@@ -140,7 +143,7 @@ def main() -> None:
     for corpus in told.corpora.split(","):
         rows = result.setdefault(corpus, {}).setdefault(f"{told.minutes:g}", {})
         for model in told.models.split(","):
-            if model in rows:
+            if model in rows and "error" not in rows[model]:  # a failure is tried again
                 continue
             if time.monotonic() + 60 * told.minutes * LATE > end:
                 print("out of time; the same command goes on from here", flush=True)
