@@ -124,7 +124,7 @@ def test_processes_of_a_network_go_on_after_one_dies(ray_cluster: Nodes, plan: D
     """Two processes, with dropout: the killed training has the weights of one that was not, to the bit."""
     recipe = Recipe("bert", {**NETWORK, "shard": shard})
     whole = train_on_cluster(recipe, plan, tmp_path / "whole", cluster=ray_cluster.address, workers=2)
-    with one_worker_killed("ray::TrainingProcess.train", once=tmp_path / "found" / "stages" / "network"):
+    with one_worker_killed("ray::TrainingProcess.train", once=tmp_path / "found" / "stages" / "bert"):
         found = train_on_cluster(recipe, plan, tmp_path / "found", cluster=ray_cluster.address, workers=2)
     assert any(event["event"] == "resumed" for event in read_log(tmp_path / "found"))
     assert arrays_of(tmp_path / "found") == arrays_of(tmp_path / "whole")
