@@ -1,8 +1,8 @@
 """Annif with omikuji, trained on the same documents and loaded by the same sender in turn with the service.
 
 ``benchmarks/serving.py --parts annif --annif VENV`` calls this. Annif runs behind gunicorn with one and with two of uvicorn's
-workers; the faster one counts. Both answer the ten best labels in Annif's form, so that the answers have the same size. Annif
-splits texts by tables of NLTK (``punkt_tab``), which it downloads; without them, its dummy backend is loaded, which does nothing.
+workers; the faster one counts. It answers with ten labels, and the service with as many as give the same size. Annif splits
+texts by tables of NLTK (``punkt_tab``), which it downloads; without them its dummy backend is loaded, which does nothing.
 """
 
 from __future__ import annotations
@@ -49,16 +49,15 @@ def compared(
     project = prepared(environment, data, home)
     forms = [urlencode({"text": text, "limit": 10}) for text in texts]
     (folder / "forms.txt").write_text("".join(f"{form}\n" for form in forms))
-    (folder / "tops.txt").write_text("".join(json.dumps({"texts": [text], "top": 10}) + "\n" for text in texts))
     found: dict[str, Any] = {"backend": project, "rounds": []}
     for _ in range(rounds):
         row: dict[str, Any] = {}
         for workers in (1, 2):
             row[f"annif_{workers}_workers"] = _annif(environment, home, project, workers, folder, forms[0], seconds)
-        row |= _service(run, folder, forms[0], seconds)
+        row |= _service(run, folder, texts, forms[0], row["annif_2_workers"]["bytes"], seconds)
         found["rounds"].append(row)
         print(json.dumps(row), flush=True)
-    for name in ("suggest", "top", "predict"):
+    for name in ("suggest", "same_size", "predict"):
         found[f"times_{name}"] = median(_times(row, name) for row in found["rounds"])
     return found
 
@@ -77,16 +76,25 @@ def _annif(environment: Path, home: Path, project: str, workers: int, folder: Pa
         return _loaded(port, path, folder, form, seconds)
 
 
-def _service(run: Path, folder: Path, form: str, seconds: int) -> dict[str, Any]:
-    """The service: in Annif's form, the ten best labels, and the decided ones."""
+def _service(run: Path, folder: Path, texts: list[str], form: str, size: int, seconds: int) -> dict[str, Any]:
+    """The service: in Annif's form, as many labels as fill an answer of Annif's size, and the decided labels."""
     port = free_port()
     with polytag([run], port):
         found = {"suggest": _loaded(port, f"/v1/projects/{run.name}/suggest", folder, form, seconds)}
-        for name, bodies in (("top", "tops"), ("predict", "json")):
+        top = next(top for top in range(1, 200) if _size(port, {"texts": texts[:1], "top": top}) >= size)
+        (folder / "tops.txt").write_text("".join(json.dumps({"texts": [text], "top": top}) + "\n" for text in texts))
+        for name, bodies in (("same_size", "tops"), ("predict", "json")):
             script = folder / f"{name}.lua"
             script.write_text(SCRIPT.format(kind="application/json", bodies=folder / f"{bodies}.txt", path="/v1/predict"))
             found[name] = wrk(f"http://127.0.0.1:{port}", script, seconds, 32)
+        found["same_size"] |= {"top": top, "bytes": _size(port, {"texts": texts[:1], "top": top})}
     return found
+
+
+def _size(port: int, body: dict[str, Any]) -> int:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/predict", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return len(answer.read())
 
 
 def _loaded(port: int, path: str, folder: Path, form: str, seconds: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from polytag.server.corrections.correction_record import Correction
 from polytag.server.hosting.hosted_model import HostedModel, Want
-from polytag.server.hosting.messages import TextPrediction
+from polytag.server.hosting.messages import TextPrediction, encode
 from polytag.server.problem import Problem, readable
 from polytag.server.routes.dependencies import CallerOf, ServiceOf
 from polytag.server.routes.hot_route import check_texts
@@ -92,8 +92,8 @@ async def project(project: str, service: ServiceOf) -> dict[str, Any]:
     return _project(service.shelf.model(project))
 
 
-@router.post("/projects/{project}/suggest", openapi_extra=_FORM)
-async def suggest(project: str, service: ServiceOf, request: Request) -> dict[str, Any]:
+@router.post("/projects/{project}/suggest", openapi_extra=_FORM, response_model=dict[str, Any])
+async def suggest(project: str, service: ServiceOf, request: Request) -> Response:
     """The best labels of a text, which is sent as a form."""
     try:
         fields = parse_qs((await request.body()).decode("utf-8"), keep_blank_values=True, strict_parsing=True, max_num_fields=20)
@@ -103,7 +103,8 @@ async def suggest(project: str, service: ServiceOf, request: Request) -> dict[st
         raise Problem(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     except ValueError:
         raise Problem(400, "the body is not a form; send text=...&limit=10") from None
-    return {"results": (await _suggested(service, project, [form.text], form.limit, form.threshold))[0]}
+    (results,) = await _suggested(service, project, [form.text], form.limit, form.threshold)
+    return Response(encode({"results": results}), media_type="application/json")
 
 
 @router.post("/projects/{project}/suggest-batch")
