@@ -152,6 +152,28 @@ def test_kernels_for_a_named_processor_use_nothing_that_it_lacks(tmp_path: Path)
     assert found == {"x86-64-v2": ["False", "False"], "x86-64-v3": ["True", "False"]}
 
 
+def test_calls_find_what_was_compiled_ahead(tmp_path: Path) -> None:
+    """A cache that another process filled is used: nothing is compiled twice."""
+    names = (
+        "text.words._scan",
+        "text.tfidf._fill_table",
+        "text.tfidf._look_up",
+        "text.tfidf._count_documents",
+        "text.tfidf._weigh",
+    )
+    fill = f"from polytag.verbs.warming import compile_kernel; [compile_kernel(name) for name in {names}]"
+    call = "from polytag.text.tfidf import Tfidf; from polytag.verbs.warming import _kernel; Tfidf().fit(texts := ['a cod', 'a storm'] * 9).transform(texts); import json; "
+    call += f"used = [_kernel(name)[0].stats for name in {names}]; "
+    call += "print(json.dumps([[len(one.cache_hits), len(one.cache_misses)] for one in used]))"
+    for command in (fill, call):
+        done = subprocess.run(
+            [sys.executable, "-c", command], env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+            capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+    found = json.loads(done.stdout)
+    assert {misses for _, misses in found} == {0} and sum(hits for hits, _ in found) >= 4, found
+
+
 @given(st.integers(0, 9999), st.sampled_from([0.3, 1.0]), st.sampled_from([0.3, 1.0]))
 def test_places_are_found_in_complete_and_other_matrices(seed: int, one: float, other: float) -> None:
     """A complete matrix needs no kernel; the places are the same."""

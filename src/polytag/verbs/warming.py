@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from numba.core.sigutils import normalize_signature
+
 from polytag.kernels.compiler import KERNELS, host_cpu
 from polytag.kernels.threads import thread_count
 
@@ -79,9 +81,12 @@ def _slow_first(name: str) -> tuple[int, str]:
 
 
 def compile_kernel(name: str) -> str:
-    """Compile one kernel for its signature, or find it in the cache; returns the folder of its cache."""
+    """Compile one kernel for its signature, or find it in the cache; returns the folder of its cache.
+
+    The cache is asked for types: what was compiled for a signature as text would not be found by a call.
+    """
     kernel, signature = _kernel(name)
-    kernel.compile(signature)
+    kernel.compile(normalize_signature(signature)[0])
     return str(kernel.stats.cache_path)
 
 
