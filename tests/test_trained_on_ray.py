@@ -19,7 +19,7 @@ from polytag.datasets.synthetic import Shape, corpus
 from polytag.errors import ConfigError
 from polytag.formats.document import ReadOptions
 from polytag.run import read_log
-from polytag.storage.artefact import artefact_folder
+from polytag.storage.artefact import MANIFEST, artefact_folder
 from polytag.verbs.training import DataPlan, train_run
 from polytag.verbs.tuning import Trial, tune_run
 from ray_nodes import Nodes, one_worker_killed
@@ -124,7 +124,7 @@ def test_processes_of_a_network_go_on_after_one_dies(ray_cluster: Nodes, plan: D
     """Two processes, with dropout: the killed training has the weights of one that was not, to the bit."""
     recipe = Recipe("bert", {**NETWORK, "shard": shard})
     whole = train_on_cluster(recipe, plan, tmp_path / "whole", cluster=ray_cluster.address, workers=2)
-    with one_worker_killed("ray::TrainingProcess.train", once=tmp_path / "found" / "stages" / "bert"):
+    with one_worker_killed("ray::TrainingProcess.train", once=tmp_path / "found" / "stages" / "bert" / "training" / MANIFEST):
         found = train_on_cluster(recipe, plan, tmp_path / "found", cluster=ray_cluster.address, workers=2)
     assert any(event["event"] == "resumed" for event in read_log(tmp_path / "found"))
     assert arrays_of(tmp_path / "found") == arrays_of(tmp_path / "whole")
