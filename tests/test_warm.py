@@ -162,7 +162,8 @@ def test_calls_find_what_was_compiled_ahead(tmp_path: Path) -> None:
         "text.tfidf._weigh",
     )
     fill = f"from polytag.verbs.warming import compile_kernel; [compile_kernel(name) for name in {names}]"
-    call = "from polytag.text.tfidf import Tfidf; from polytag.verbs.warming import _kernel; Tfidf().fit(texts := ['a cod', 'a storm'] * 9).transform(texts); import json; "
+    call = "import json; from polytag.text.tfidf import Tfidf; from polytag.verbs.warming import _kernel; "
+    call += "texts = ['a cod', 'a storm'] * 9; Tfidf().fit(texts).transform(texts); "
     call += f"used = [_kernel(name)[0].stats for name in {names}]; "
     call += "print(json.dumps([[len(one.cache_hits), len(one.cache_misses)] for one in used]))"
     for command in (fill, call):
