@@ -63,7 +63,8 @@ class Classifier:
         else:
             if isinstance(model, Recipe) and options:
                 raise ConfigError("options go with a model's name; this recipe has its settings already")
-            self.recipe = model if isinstance(model, Recipe) else _named(model, options)
+            told = {} if options is None else checked_mapping(options, "the options", "{'c': [1.0]}")
+            self.recipe = model if isinstance(model, Recipe) else Recipe.named(model, told)
             self.model = build_model(self.recipe)
         self.labels = LabelSet(())
         self.calibration: Platt | None = None
@@ -387,14 +388,3 @@ class Classifier:
         classifier.abstention = Abstention.from_state(state.get("abstention"))
         classifier.training, classifier.edits = state["training"], [Edit.from_record(record) for record in state.get("edits", ())]
         return classifier
-
-
-def _named(name: Any, given: Any) -> Recipe:
-    """A recipe for a model by name; keys of the recipe, such as seed and optimise, may be among the options."""
-    if not isinstance(name, str):
-        raise ConfigError(f"{brief(name)} is not a model; pass its name, as in Classifier('br'), a model object or a recipe")
-    options = {} if given is None else checked_mapping(given, "the options", "{'c': [1.0]}")
-    keys = ("seed", "optimise", "calibrate", "closed", "min_labels", "promise", "costs")
-    own = {key: options[key] for key in keys if key in options}
-    rest = {key: value for key, value in options.items() if key not in own}
-    return Recipe(model=name, options=rest, **own).checked()

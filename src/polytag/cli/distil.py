@@ -9,7 +9,7 @@ import typer
 
 from polytag.cli.options import LabelsOption, Overrides, Reading, ResumeOption, RunArgument, ValidOption
 from polytag.cli.resumable import resumable
-from polytag.cli.standard_streams import note
+from polytag.cli.training_notes import note_training
 
 
 def distil(
@@ -50,8 +50,4 @@ def distil(
     plan = DataPlan.of(earlier, train, valid, labels, source.reading(reading.options()))
     with resumable():
         student = distil_run(run, recipe, plan, out, unlabelled=unlabelled, lesson=lesson, resume=resume)
-    report = student.decision.report
-    if report:
-        note(f"{report['metric']} {report['fitted']:.4f} on held-out documents ({report['rule']})")
-    size = f"{student.training['documents']:,} documents, {len(student.labels):,} labels"
-    note(f"distilled {source.recipe.model} into {into} on {size}: {out}")
+    note_training(student, f"distilled {source.recipe.model} into {into}", out)

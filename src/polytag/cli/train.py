@@ -11,6 +11,7 @@ import typer
 from polytag.cli.options import ClusterOption, Overrides, Reading, ResumeOption, TrainingInput
 from polytag.cli.resumable import resumable
 from polytag.cli.standard_streams import note
+from polytag.cli.training_notes import note_training
 
 
 def train(
@@ -70,15 +71,5 @@ def train(
             classifier = train_on_cluster(
                 recipe, plan, out, cluster=cluster, workers=workers, gpus=gpus, resume=resume, earlier=earlier, more=more
             )
-    if not first_process():
-        return
-    report = classifier.decision.report
-    if "promise" in report:
-        note(f"{report['promise']} needs {report['labels_per_document']:.1f} labels a document")
-    if "cost_per_document" in report:
-        note(f"mistakes cost {report['cost_per_document']:.4g} a document")
-    if report:
-        error = f", calibration error {report['calibration_error']:.4f}" if "calibration_error" in report else ""
-        note(f"{report['metric']} {report['fitted']:.4f} on held-out documents ({report['rule']}){error}")
-    size = f"{classifier.training['documents']:,} documents, {len(classifier.labels):,} labels"
-    note(f"trained {recipe.model} on {size}: {out}")
+    if first_process():
+        note_training(classifier, f"trained {recipe.model}", out)

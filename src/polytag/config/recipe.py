@@ -22,6 +22,7 @@ from polytag.storage.atomic_text import replace_text
 
 _FILES = ("train", "valid", "labels", "from", "fingerprint")
 _COLUMNS = ("format", "labels", "id", "group", "separator", "on_bad")
+_WITH_OPTIONS = ("seed", "optimise", "calibrate", "closed", "min_labels", "promise", "costs")
 _KINDS: dict[str, Any] = {"text": str | Path, "a table": dict, "text or a list of text": str | list | tuple}
 _HEADER = "# The settings of a training. The same recipe with the same data gives the same model.\n"
 
@@ -63,6 +64,14 @@ class Recipe:
     def write(self, path: str | Path) -> None:
         """Write the recipe as TOML, atomically."""
         replace_text(Path(path), _HEADER + toml_text(self._table()))
+
+    @classmethod
+    def named(cls, name: Any, options: Mapping[str, Any]) -> Self:
+        """A recipe for a model by name; keys of the recipe, such as seed and optimise, may be among the options."""
+        if not isinstance(name, str):
+            raise ConfigError(f"{brief(name)} is not a model; pass its name, as in Classifier('br'), a model object or a recipe")
+        own = {key: options[key] for key in _WITH_OPTIONS if key in options}
+        return cls(model=name, options={key: value for key, value in options.items() if key not in own}, **own).checked()
 
     def checked(self) -> Self:
         """The same recipe with every value checked and cast; the error of an invalid value names it."""

@@ -56,6 +56,13 @@ def chunks_fit(chunks: State, child_starts: NDArray[Any], n_features: int) -> No
         raise ValueError("the weights of a level do not fit its tree")
 
 
+def clusters_fit(state: State, sizes: Sizes) -> None:
+    """Raise unless there is one level of clusters, with separators that use the words, then the numbers of a vector."""
+    if len(state["tree"]["starts"]) != 2:
+        raise ValueError("its clusters are no clusters of labels")
+    chunks_fit(state["chunks"], state["tree"]["starts"][1], sizes["words"] + sizes.get("dense", 0))
+
+
 def _trees_fit(state: State, sizes: Sizes) -> None:
     for one in state["trees"]:
         if len(one["chunks"]) != len(one["tree"]["starts"]):

@@ -34,7 +34,7 @@ from polytag.models.model import Examples, Extension, HeldOut, Model, State, gro
 from polytag.nn.encoding.encoders import Encoder
 from polytag.nn.encoding.frozen_encoder import FROZEN, FrozenEncoder
 from polytag.scores import Scores
-from polytag.storage.schema import Anything, Array, Number, Optional, Schema, Sizes, Table
+from polytag.storage.schema import Anything, Array, Number, Optional, Schema, Table
 from polytag.text.preprocess import prepare
 from polytag.text.tfidf import TFIDF, Tfidf, tfidf_rows
 from polytag.text.word_shares import WordShares, word_shares
@@ -42,7 +42,7 @@ from polytag.xmc.estimate import Level, announce, estimate, limit_of
 from polytag.xmc.index import TREE, LabelTree, cluster_tree, label_index
 from polytag.xmc.joined_features import joined_rows
 from polytag.xmc.match import Matched, MatchNetwork, apply_power, best_clusters, text_vectors
-from polytag.xmc.rank import Chunks, TreeRanker, chunks_fit, chunks_schema
+from polytag.xmc.rank import Chunks, TreeRanker, chunks_schema, clusters_fit
 from polytag.xmc.tree_path import described, path_to, step_of
 from polytag.xmc.tree_training import Ranking, TreeTraining, tree_weights
 from polytag.xmc.widened_clusters import TextMargins, placed, widened
@@ -373,7 +373,7 @@ class MatchModel(Model):
             "text_margins": Array(("float64",), (2, 2)),
         }
         fields: dict[str, Schema] = {**self.matcher.schema().fields, **own, "centre": centre, "origin": origin}
-        return Table(fields, optional=frozenset({"text_margins"}), rules=(_clusters_fit,))
+        return Table(fields, optional=frozenset({"text_margins"}), rules=(clusters_fit,))
 
     def restore(self, state: State) -> None:
         """Build everything again."""
@@ -391,10 +391,3 @@ class MatchModel(Model):
         self.ranker = TreeRanker(tree, [Chunks.none(self._count()), chunks], len(self.tfidf.keys) + size)
         self.curve, self.exponent = [float(value) for value in state["curve"]], float(state["exponent"])
         self.text_margins = TextMargins.from_state(state["text_margins"]) if "text_margins" in state else None
-
-
-def _clusters_fit(state: State, sizes: Sizes) -> None:
-    """One level of clusters, and separators that use the words, then the numbers of a vector."""
-    if len(state["tree"]["starts"]) != 2:
-        raise ValueError("its clusters are no clusters of labels")
-    chunks_fit(state["chunks"], state["tree"]["starts"][1], sizes["words"] + sizes.get("dense", 0))
