@@ -76,23 +76,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, help="folder for checkpoints of out-of-fold teachers")
     parser.add_argument("--out", type=Path)
     told = parser.parse_args()
-    folder = told.data / told.corpus
-    labels = LabelSet.read(next(folder.glob("labels.jsonl*")))
-    train, valid, test = (Corpus.read(folder / f"{part}.jsonl.xz", labels=labels) for part in ("train", "valid", "test"))
-    more: list[str] = []
-    if told.documents:
-        more = train.texts[told.documents : told.documents + told.rest]
-        train = train.subset(np.arange(told.documents))
-    if told.part == "valid":  # nothing of the test documents is read
-        train, valid, test = *train.split(0.9, 0.1, seed=1), valid
-    if told.transductive:
-        half = np.random.default_rng(told.seed).permutation(len(test))
-        more = [*test.subset(np.sort(half[: len(half) // 2])).texts]
-        test = test.subset(np.sort(half[len(half) // 2 :]))
-    elif told.unlabelled:
-        other = told.data / told.unlabelled
-        texts = [text for part in ("train", "valid", "test") for text in Corpus.read(other / f"{part}.jsonl.xz").texts]
-        more = without_copies(texts, [*valid.texts, *test.texts])
+    train, valid, test, more = _documents(told)
     start = time.perf_counter()
     teacher = _trained("mixed", {"parts": told.teacher.split(","), "settings": _settings(told.teacher)}, told.seed, train, valid)
     rows: dict[str, Any] = {}
@@ -122,6 +106,28 @@ def main() -> None:
         print(name, json.dumps(rows[name]), flush=True)
     if told.out:
         told.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def _documents(told: argparse.Namespace) -> tuple[Corpus, Corpus, Corpus, list[str]]:
+    """The documents to train on, to hold out and to measure on, and the texts without labels."""
+    folder = told.data / told.corpus
+    labels = LabelSet.read(next(folder.glob("labels.jsonl*")))
+    train, valid, test = (Corpus.read(folder / f"{part}.jsonl.xz", labels=labels) for part in ("train", "valid", "test"))
+    more: list[str] = []
+    if told.documents:
+        more = train.texts[told.documents : told.documents + told.rest]
+        train = train.subset(np.arange(told.documents))
+    if told.part == "valid":  # nothing of the test documents is read
+        train, valid, test = *train.split(0.9, 0.1, seed=1), valid
+    if told.transductive:
+        half = np.random.default_rng(told.seed).permutation(len(test))
+        more = [*test.subset(np.sort(half[: len(half) // 2])).texts]
+        test = test.subset(np.sort(half[len(half) // 2 :]))
+    elif told.unlabelled:
+        other = told.data / told.unlabelled
+        texts = [text for part in ("train", "valid", "test") for text in Corpus.read(other / f"{part}.jsonl.xz").texts]
+        more = without_copies(texts, [*valid.texts, *test.texts])
+    return train, valid, test, more
 
 
 def _settings(models: str) -> dict[str, Any]:
