@@ -80,6 +80,13 @@ def test_the_command_line_takes_a_file(polytag: Command, toy: Toy, tmp_path: Pat
     assert found.decision.thresholds[found.labels.number("sport")] == pytest.approx(0.2)
 
 
+def test_training_says_what_a_promise_needs(polytag: Command, toy: Toy, tmp_path: Path) -> None:
+    toy.train.write(tmp_path / "train.jsonl")
+    told = polytag("train", tmp_path / "train.jsonl", "--promise", "recall=0.5", "--out", tmp_path / "run", *FAST)
+    report = Classifier.load(tmp_path / "run").decision.report
+    assert told.code == 0 and f"recall=0.5 needs {report['labels_per_document']:.1f} labels a document" in told.err, told.err
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
