@@ -15,10 +15,11 @@ from scipy.sparse import csr_array
 from polytag.classifier import Classifier
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError
+from polytag.kernels.sparse_rows import unit_rows
 from polytag.models.xbert import XBert
 from polytag.xmc.rank import TreeRanker
 from polytag.xmc.tree_path import log_worth
-from polytag.xmc.widened_clusters import TextMargin, pairs_of, unit_rows, widened
+from polytag.xmc.widened_clusters import TextMargin, pairs_of, widened
 from test_rank import dense_weights
 from test_text_separators import KNOWN, NEW, OPAQUE, THINGS, all_documents, documents, few, quality
 from test_xbert import FAST

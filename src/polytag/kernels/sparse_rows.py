@@ -60,3 +60,10 @@ def stack_rows(matrices: Sequence[csr_array]) -> csr_array:
     indptr = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=indptr[1:])
     return csr_array((data, indices, indptr), shape=(len(counts), matrices[0].shape[1]))
+
+
+def unit_rows(rows: Any) -> csr_array:
+    """Rows of unit length, of the same type; empty ones stay empty."""
+    rows = csr_array(rows)
+    norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1))).reshape(-1, 1)
+    return csr_array(rows.multiply(1 / np.where(norms > 0, norms, 1)))

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack, vstack
 
+from polytag.kernels.sparse_rows import unit_rows
 from polytag.linear.svm import Separators
 from polytag.storage.schema import Array, Table
 
@@ -75,7 +76,7 @@ class Relatives(NamedTuple):
         if dense:
             centre = csr_array(theirs.mean(axis=0).reshape(1, -1))
             mine, theirs = (some - vstack([centre] * int(some.shape[0])) for some in (mine, theirs))
-        similar = (_unit(mine) @ _unit(theirs).T).toarray()
+        similar = (unit_rows(mine) @ unit_rows(theirs).T).toarray()
         similar[:, ~self.enough] = -np.inf
         if own is not None:
             similar[np.arange(len(own)), own] = -np.inf
@@ -131,20 +132,20 @@ def comparisons(
     labels among the known ones, if they are: none is a relative of itself.
     """
     dense, width = source.dense, int(source.rows.shape[1])
-    words = _unit(_only(texts.long, dense, width) + _only(texts.short, dense, width))
+    words = unit_rows(_only(texts.long, dense, width) + _only(texts.short, dense, width))
     found = [_only(texts.long, 0, dense), _only(texts.short, 0, dense), words]
     hub = csr_array(found[0].mean(axis=0).reshape(1, -1)) if dense else csr_array((1, width))
     found.append(csr_array(vstack([hub] * int(words.shape[0]), format="csr")))
     shares = of_label.multiply(1 / np.maximum(1, np.diff(of_label.indptr))[:, None])
     mean, has = csr_array(shares) @ examples, (np.diff(of_label.indptr) > 0).astype(np.float64)[:, None]
-    shown = [csr_array(_centred(mean, source).multiply(has)), _unit(_only(mean, dense, width))]
+    shown = [csr_array(_centred(mean, source).multiply(has)), unit_rows(_only(mean, dense, width))]
     asked = 0.5 * (found[0] + found[1]) + 0.5 * words + shown[0] + shown[1]
     similar = (source.rows @ asked.T).toarray()  # (documents, labels)
     for count in _FEEDBACK:
         mean = _best(similar, count) @ source.rows
-        found += [_centred(mean, source), _unit(_only(mean, dense, width))]
+        found += [_centred(mean, source), unit_rows(_only(mean, dense, width))]
     kin = csr_array(known.near(texts, dense, own) @ known.means)
-    return [*found, *shown, _centred(kin, source), _unit(_only(kin, dense, width))]
+    return [*found, *shown, _centred(kin, source), unit_rows(_only(kin, dense, width))]
 
 
 def _best(similar: NDArray[Any], count: int) -> csr_array:
@@ -163,13 +164,6 @@ def _only(rows: csr_array, first: int, last: int) -> csr_array:
     entries = (rows.indices >= first) & (rows.indices < last)
     row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))[entries]
     return csr_array((rows.data[entries].astype(np.float64), (row, rows.indices[entries])), shape=rows.shape)
-
-
-def _unit(rows: Any) -> csr_array:
-    """Rows of unit length; empty ones stay empty."""
-    rows = csr_array(rows)
-    norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1))).reshape(-1, 1)
-    return csr_array(rows.multiply(1 / np.where(norms > 0, norms, 1)))
 
 
 def _centred(rows: csr_array, source: Source) -> csr_array:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from polytag.kernels.sparse_rows import unit_rows
 from polytag.xmc.index import LabelTree
 from polytag.xmc.rank import Chunks, TreeRanker
 
@@ -89,13 +90,7 @@ def _first(rows: csr_array, count: int) -> csr_array:
 def directions(texts: csr_array, examples: csr_array | None) -> csr_array:
     """The directions of labels by the features of their texts, and the sums of those of their examples."""
     found = unit_rows(texts)
-    return found if examples is None else unit_rows(csr_array(found + unit_rows(examples)))
-
-
-def unit_rows(rows: csr_array) -> csr_array:
-    """Rows of unit length; empty ones stay empty."""
-    norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64)).reshape(-1, 1)
-    return csr_array(csr_array(rows.multiply(1 / np.where(norms > 0, norms, 1))).astype(np.float32))
+    return found if examples is None else unit_rows(found + unit_rows(examples))
 
 
 def pairs_of(
