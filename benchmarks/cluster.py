@@ -92,7 +92,7 @@ def make(folder: Path, documents: int, labels: int, repeated: int) -> None:
     from polytag.verbs.training import DataPlan, train_run
 
     for name, size in (("small", SMALL), ("large", (documents, labels))):
-        (folder / name).mkdir()
+        (folder / name).mkdir(parents=True)
         whole = corpus(Shape(documents=size[0] + 1_000, labels=size[1]))
         whole.subset(range(size[0])).write(folder / name / "train.jsonl")
         whole.subset(range(size[0], size[0] + 1_000)).write(folder / name / "valid.jsonl")
