@@ -9,6 +9,7 @@ from polytag.config.settings import param
 SCHEDULES = ("linear", "cosine", "constant", "halving")
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+COMPILES = ("auto", "on", "off")
 SHARDS = ("none", "optimiser", "weights")
 
 
@@ -56,6 +57,10 @@ class ComputeSettings:
     device: str = param("auto", "device: auto = cuda if there is one", choices=DEVICES)
     precision: str = param("auto", "precision of matrix products; auto = bf16 on a GPU that supports it", choices=PRECISIONS)
     graphs: bool = param(True, "whether training steps are captured as CUDA graphs where possible")
+    compile: str = param(
+        "auto", "whether the layers of a transformer are compiled for training on a GPU; auto = if that saves time",
+        choices=COMPILES,
+    )  # fmt: skip
     pad_multiple: int = param(1, "batches are padded to a multiple of this number of tokens", minimum=1)
     shard: str = param(
         "none", "what several processes divide: optimiser = its moments; weights = also large layers (FSDP)", choices=SHARDS

@@ -1,12 +1,14 @@
-"""One layer of a BiLSTM for cuDNN: no packing, and in training on a GPU both directions in one call.
+"""One layer of a BiLSTM: no packing, and in training on a GPU both directions in one call.
 
-An LSTM is a chain of small steps. The time of a call depends on the text length, and hardly on the size of a step. Two LSTMs
-equal one LSTM of twice the size with block-diagonal matrices. For one layer in one direction, torch selects cuDNN's persistent
-kernel, which keeps the weights on the chip for all steps.
+An LSTM is a chain of small steps. The time of a call depends on the text length, and hardly on the size of a step. Our kernels
+make the steps of both directions together. Where they cannot run, two LSTMs equal one LSTM of twice the size with block-diagonal
+matrices. For one layer in one direction, torch selects cuDNN's persistent kernel, which keeps the weights on the chip.
 """
 
 from __future__ import annotations
 
+import functools
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -51,7 +53,8 @@ class BothWays(nn.Module):
     def _encode(self, there: Tensor, back: Tensor, right: list[Tensor], left: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """The states of each direction in its own order, and the final cells (batch, 2 * hidden) of both."""
         if there.is_cuda and self.training and torch.is_autocast_enabled("cuda"):
-            return self._in_one(there, back, right, left)
+            quick = _kernels_fit(there.shape[1], right[1].shape[1], there.device)
+            return _by_kernels(there, back, right, left) if quick else self._in_one(there, back, right, left)
         first, first_cell = _lstm(there, right, self.training)
         second, second_cell = _lstm(back, left, self.training)
         return first, second, torch.cat([first_cell, second_cell], dim=1)
@@ -63,6 +66,25 @@ class BothWays(nn.Module):
         both, cell = _lstm(torch.cat([there, back], dim=2), matrices + biases, self.training)
         first, second = both.chunk(2, dim=2)
         return first, second, cell
+
+
+@functools.cache
+def _kernels_fit(batch: int, hidden: int, device: torch.device) -> bool:
+    """Whether our kernels can run: Triton is there, and the GPU has enough multiprocessors."""
+    if find_spec("triton") is None:
+        return False
+    from polytag.nn.gpu.lstm_kernels import fits
+
+    return fits(batch, hidden, device)
+
+
+def _by_kernels(there: Tensor, back: Tensor, right: list[Tensor], left: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """The states of each direction, and the final cells of both, by our kernels."""
+    from polytag.nn.gpu.lstm_kernels import two_lstms
+
+    inputs, recurrent, *biases = (torch.stack(both) for both in zip(right, left, strict=True))
+    states, cells = two_lstms(torch.stack([there, back]), inputs, recurrent, biases[0] + biases[1])
+    return states[0], states[1], torch.cat([cells[0], cells[1]], dim=1)
 
 
 def _weights(lstm: nn.LSTM) -> list[Tensor]:

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from polytag.errors import ArtefactError, ConfigError
 from polytag.nn.encoding.bilstm_layer import BothWays
+from polytag.nn.gpu.half_norm import keep_half_precision
+from polytag.nn.gpu.padded_attention import length_mask, skip_padding
 
 # These accept a mask of four dimensions. From a mask of two they build their own, and wait for the device to see any padding.
 _MASK_AS_IS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
@@ -181,6 +183,8 @@ class Transformer(Encoder):
         self.positions = max(0, most - self.first_position)
         self.segments = int(getattr(made, "type_vocab_size", 0) or 0)
         self.exact_mask = made.model_type in _MASK_AS_IS and self.model.config._attn_implementation == "sdpa"
+        self.skips = self.exact_mask and skip_padding(self.model)
+        keep_half_precision(self.model)
 
     def _first_position(self) -> int:
         """The position index of the first token; it follows that of padding where padding has a position embedding."""
@@ -191,18 +195,22 @@ class Transformer(Encoder):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The states of the last layer."""
-        attended = mask[:, None, None, :] if self.exact_mask else mask.long()
+        attended = length_mask(mask) if self.skips else self._attended(mask)
         states: Tensor = self.model(input_ids=ids, attention_mask=attended).last_hidden_state
-        return states
+        return states.float()
 
     def encode(self, embedded: Tensor, mask: Tensor, segments: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
         """The states of the last layer; the model adds its position and segment embeddings."""
-        attended = mask[:, None, None, :] if self.exact_mask else mask.long()
+        attended = self._attended(mask)
         told = {} if segments is None or self.segments < 2 else {"token_type_ids": segments}
         if positions is not None and self.positions:
             told["position_ids"] = positions + self.first_position
         states: Tensor = self.model(inputs_embeds=embedded, attention_mask=attended, **told).last_hidden_state
-        return states
+        return states.float()
+
+    def _attended(self, mask: Tensor) -> Tensor:
+        """The mask of the model's attention."""
+        return mask[:, None, None, :] if self.exact_mask else mask.long()
 
     def depths(self) -> dict[str, int]:
         """0 for the embeddings, layers from 1; parameters above the layers have the depth of the top layer."""
@@ -214,10 +222,14 @@ class Transformer(Encoder):
         return found
 
     def _layers(self) -> list[str]:
-        """The parameter prefixes of the layers: those of the longest list of modules."""
-        lists = [(name, len(module)) for name, module in self.named_modules() if isinstance(module, nn.ModuleList)]
-        name, count = max(lists, key=lambda item: item[1], default=("", 0))
-        return [f"{name}.{number}." for number in range(count)]
+        """The parameter prefixes of the layers."""
+        name, layers = self.layer_list()
+        return [f"{name}.{number}." for number in range(len(layers))]
+
+    def layer_list(self) -> tuple[str, nn.ModuleList]:
+        """The layers, with the name of their list: the longest list of modules."""
+        lists = [(name, module) for name, module in self.named_modules() if isinstance(module, nn.ModuleList)]
+        return max(lists, key=lambda item: len(item[1]), default=("", nn.ModuleList()))
 
     def token_table(self) -> nn.Embedding:
         """The embeddings of the subwords."""

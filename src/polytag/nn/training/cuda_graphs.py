@@ -6,8 +6,10 @@ Random numbers, learning rates and Adam's step counts are on the device, so ever
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -28,6 +30,18 @@ class _Captured(NamedTuple):
     graph: torch.cuda.CUDAGraph
     parts: list[Rows]
     loss: Tensor
+
+
+@contextmanager
+def _nothing_freed() -> Iterator[None]:
+    """Inside, Python does not collect garbage: graphs and kernels of an earlier training must not be freed during a capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class GraphStep:
@@ -59,6 +73,6 @@ class GraphStep:
         static = [part._replace(rows=part.rows.clone()) for part in parts]
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
+        with _nothing_freed(), torch.cuda.graph(graph, pool=self.pool):
             loss = self.eager(static)
         return _Captured(graph, static, loss)

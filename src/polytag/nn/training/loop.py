@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from polytag.config.groups.training_settings import TrainingSettings
 from polytag.errors import ConfigError
+from polytag.nn.gpu.compiled_layers import compile_layers, drop_compiled
 from polytag.nn.sharding.sharded_optimiser import ShardedAdamW
 from polytag.nn.sharding.sharded_weights import ShardedLayers, spread_checkpoint
 from polytag.nn.training import checkpoint
@@ -39,7 +40,7 @@ from polytag.nn.training.weight_average import Average
 if TYPE_CHECKING:
     from polytag.run import Run
 
-_GRAPH_LENGTH = 32  # padded lengths of captured steps are multiples of this, so that there are few shapes
+_GRAPH_LENGTH = 16  # padded lengths of captured steps are multiples of this, so that there are few shapes
 _CHEAP = 10  # at the end of an epoch, a checkpoint is written after ten times the duration of the last one
 
 
@@ -142,6 +143,8 @@ class _Training:
             examples.tokens, examples.layout, device, examples.truth, multiple, examples.label_multiple,
             examples.weights, examples.unknown, examples.soft,
         )  # fmt: skip
+        if capture:
+            compile_layers(network, self.compute.compile, self.data, settings.epochs)
         together = self.processes.count > 1
         self.divides = together and self.compute.shard != "none"  # all processes have a part of a checkpoint
         self.layers = ShardedLayers(network, self.processes) if together and self.compute.shard == "weights" else None
@@ -278,6 +281,7 @@ class _Training:
             self.average.give()
         if self.layers is not None:
             self.layers.undo()
+        drop_compiled(self.network)
         self.network.eval()
         self.curves.finish()
 

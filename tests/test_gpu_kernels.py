@@ -1,0 +1,192 @@
+"""The kernels for GPUs, run by Triton's interpreter, against torch in higher precision."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are imported
+pytest.importorskip("torch", reason="needs torch")
+pytest.importorskip("triton", reason="needs triton")
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from polytag.config.groups.training_settings import ComputeSettings
+from polytag.nn.encoding.encoders import Transformer
+from polytag.nn.gpu import attention_kernels, compiled_layers, lstm_kernels
+from polytag.nn.gpu.half_norm import keep_half_precision
+from polytag.nn.gpu.padded_attention import length_mask
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def off_by(found: Tensor, expected: Tensor) -> float:
+    """The relative error."""
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
+
+
+# -- LSTM --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("length", "batch", "size"), [(5, 3, 24), (3, 18, 16)])
+def test_two_lstms_are_those_of_torch_and_so_are_their_gradients(length: int, batch: int, size: int) -> None:
+    """States, final cells, and the gradients of the input and of all weights; 18 documents need two programs."""
+    torch.manual_seed(0)
+    sides = [torch.nn.LSTM(size, 64) for _ in range(2)]
+    x = torch.randn(2, length, batch, size, requires_grad=True)
+    outputs = [lstm(x[side]) for side, lstm in enumerate(sides)]
+    states, cells = torch.stack([out[0] for out in outputs]), torch.stack([out[1][1][0] for out in outputs])
+    to_states, to_cells = torch.randn_like(states), torch.randn_like(cells)
+    weights = [parameter for lstm in sides for parameter in lstm.parameters()]
+    expected = torch.autograd.grad((states * to_states).sum() + (cells * to_cells).sum(), [x, *weights])
+    inputs, recurrent, *biases = (torch.stack(both) for both in zip(*(list(lstm.parameters()) for lstm in sides), strict=True))
+    found, final = lstm_kernels.two_lstms(x, inputs, recurrent, biases[0] + biases[1])
+    assert off_by(found, states) < 1e-3 and off_by(final, cells) < 1e-3
+    gradients = torch.autograd.grad((found.float() * to_states).sum() + (final * to_cells).sum(), [x, *weights])
+    assert max(map(off_by, gradients, expected)) < 2e-3
+
+
+def test_programs_never_exceed_the_multiprocessors() -> None:
+    """They wait for each other, so all must run at the same time; otherwise the kernels are not used."""
+    for processors in (16, 46, 108, 132):
+        for batch in (1, 16, 64, 200, 512, 4096):
+            for hidden in (64, 128, 256):
+                rows = lstm_kernels._rows(batch, hidden, processors)
+                assert rows == 0 or 2 * -(-batch // rows) * (hidden // 64) <= processors
+    assert lstm_kernels._rows(64, 256, 132) == 16  # SGM on an H200
+    assert lstm_kernels._rows(4096, 256, 132) == 0
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+def drawn(batch: int, length: int, heads: int, size: int) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Queries, keys and values, the lengths of texts, and where their tokens are (batch, length, 1, 1)."""
+    torch.manual_seed(1)
+    parts = [torch.randn(batch, length, heads, size, requires_grad=True) for _ in range(3)]
+    lengths = torch.randint(1, length + 1, (batch,), dtype=torch.int32)
+    lengths[0] = length
+    return parts, lengths, (torch.arange(length) < lengths[:, None])[..., None, None]
+
+
+def by_torch(parts: list[Tensor], lengths: Tensor) -> Tensor:
+    """The same attention in double precision with a mask."""
+    query, key, value = (part.transpose(1, 2).double() for part in parts)
+    mask = (torch.arange(key.shape[2]) < lengths[:, None])[:, None, None]
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
+
+
+@pytest.mark.parametrize(("batch", "length", "heads", "size"), [(2, 70, 2, 32), (3, 20, 1, 16), (2, 64, 1, 64)])
+def test_attention_skips_padding_and_has_the_gradients_of_torch(batch: int, length: int, heads: int, size: int) -> None:
+    """Also where a text ends within a block, and where it fills all blocks; padding has no gradient."""
+    parts, lengths, real = drawn(batch, length, heads, size)
+    gradient = torch.randn(batch, length, heads, size) * real
+    found, expected = attention_kernels.attend(*parts, lengths, size**-0.5), by_torch(parts, lengths)
+    assert off_by(found * real, expected * real) < 1e-5
+    wanted = torch.autograd.grad((expected * gradient).sum(), parts)
+    for one, other in zip(torch.autograd.grad((found * gradient).sum(), parts), wanted, strict=True):
+        assert off_by(one, other * real) < 1e-5
+        assert not (one * ~real).any()
+
+
+def test_attention_of_the_first_token_alone() -> None:
+    """One query per text, as the top layer of a classifier needs it."""
+    (query, key, value), lengths, _ = drawn(3, 40, 2, 16)
+    found = attention_kernels.attend(query[:, :1], key, value, lengths, 0.25)
+    assert off_by(found, by_torch([query[:, :1], key, value], lengths)) < 1e-5
+
+
+def test_dropout_keeps_its_share_and_drops_the_same_weights_backward() -> None:
+    """The states are linear in the values, so <values, their gradient> = <states, gradient>; queries and keys by differences."""
+    (query, key, value), lengths, real = drawn(2, 70, 2, 32)
+    seed, scale, share = torch.tensor([7], dtype=torch.int32), 32**-0.5, 0.3
+
+    def states(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return attention_kernels._attend(query, key, value, lengths, seed, scale, share)[0]
+
+    kept = states(query, key, torch.ones_like(value))  # the sums of the kept weights, divided by their expected share
+    assert abs(float(kept[real.expand_as(kept)].mean()) - 1) < 0.05
+    assert float(kept[real.expand_as(kept)].std()) > 0.01
+    gradient = torch.randn_like(value) * real
+    both = attention_kernels._attend(query, key, value, lengths, seed, scale, share)
+    to_query, to_key, to_value = attention_kernels._attend_backward(
+        gradient, query, key, value, lengths, seed, *both, scale, share
+    )
+    assert float((value * to_value).sum()) == pytest.approx(float((both[0] * gradient).sum()), rel=1e-4)
+    way = torch.randn_like(query) * 0.01
+    for slope, moved in (
+        (to_query, lambda step: states(query + step * way, key, value)),
+        (to_key, lambda step: states(query, key + step * way, value)),
+    ):
+        difference = float(((moved(1) - moved(-1)) * gradient).sum()) / 2
+        assert float((slope * way).sum()) == pytest.approx(difference, rel=0.02, abs=2e-4)
+
+
+# -- the rest ----------------------------------------------------------------------------------------------------------
+
+
+def tiny(**more: int) -> Transformer:
+    """A small BERT with random weights."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 50}
+    return Transformer({"model_type": "bert", **sizes, **more}, None)
+
+
+def test_without_a_gpu_masks_and_layers_are_as_before() -> None:
+    """A mask stays a mask, layer normalisation stays in float32, and a state dict has the same names."""
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    assert length_mask(mask).shape == (2, 1, 1, 5)
+    encoder = tiny()
+    names = list(encoder.state_dict())
+    keep_half_precision(encoder)
+    assert list(encoder.state_dict()) == names
+    with torch.autocast("cpu", torch.bfloat16):
+        assert encoder(torch.ones(2, 5, dtype=torch.long), mask).dtype is torch.float32
+
+
+def test_long_trainings_are_compiled_and_short_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the operations of the layers; ``on`` and ``off`` decide without them."""
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = tiny()
+
+    class Data:
+        def __init__(self, documents: int) -> None:
+            self.lengths, self.windows = torch.full((documents,), 100).numpy(), 1
+
+    def compiled(choice: str, documents: int) -> bool:
+        network = Net()
+        compiled_layers.compile_layers(network, choice, Data(documents), epochs=1)  # type: ignore[arg-type]
+        layers = network.encoder.layer_list()[1]
+        found = [layer._compiled_call_impl is not None for layer in layers]
+        compiled_layers.drop_compiled(network)
+        assert not any(layer._compiled_call_impl for layer in layers)
+        assert len(set(found)) == 1
+        return found[0]
+
+    weights = sum(parameter.numel() for parameter in tiny().layer_list()[1].parameters())
+    monkeypatch.setattr(compiled_layers, "_WORTH", 6.0 * weights * 100 * 50)
+    assert [compiled("auto", 49), compiled("auto", 51), compiled("on", 1), compiled("off", 99)] == [False, True, True, False]
+    assert ComputeSettings().compile == "auto"
+
+
+def test_a_compiled_layer_computes_what_the_layer_does() -> None:
+    """For batches of two shapes, by the same code, with gradients."""
+    torch.manual_seed(0)
+    encoder = tiny(hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+    for layer in encoder.layer_list()[1]:
+        layer.compile(dynamic=True, backend="aot_eager")
+    for shape in ((2, 5), (3, 9)):
+        ids, mask = torch.randint(0, 50, shape), torch.ones(shape, dtype=torch.bool)
+        found = encoder(ids, mask)
+        gradients = torch.autograd.grad(found.square().sum(), list(encoder.layer_list()[1].parameters()))
+        plain = tiny(hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+        plain.load_state_dict(encoder.state_dict())
+        expected = plain(ids, mask)
+        assert off_by(found, expected) < 1e-5
+        wanted = torch.autograd.grad(expected.square().sum(), list(plain.layer_list()[1].parameters()))
+        assert all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(gradients, wanted, strict=True))
