@@ -1,9 +1,11 @@
-"""Fine-tuning speed on one GPU: Polytag's loop, eager and captured, against the Hugging Face Trainer.
+"""Fine-tuning speed on one GPU: Polytag's loop against the Hugging Face Trainer, with the same batch sizes.
 
     python benchmarks/training_speed.py --data DIR --encoder FOLDER --out benchmarks/results/training_speed.json
 
-Same encoder, same 12,800 documents of aapd, batch 32, at most 320 tokens, bf16, fused AdamW, the optimiser step included. Every
-loop makes one epoch to warm up; documents per second count from there on.
+Same encoder, same documents of aapd-even, at most 320 tokens, bf16, fused AdamW, the optimiser step included. All epochs but the
+last warm up; documents per second are those of the last one. ``base`` is an encoder of the shape of BERT-base with random weights
+and the tokeniser of FOLDER. ``outputs`` replaces the labels by that many random ones, as the matcher of xbert has them.
+Another source tree is measured by ``PYTHONPATH=before/src python benchmarks/training_speed.py --only polytag --name before ...``.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
 from polytag.corpus import Corpus
+from polytag.labels import LabelSet
 from polytag.models.bert import Bert
 from polytag.nn.training.batch import tokenise
 from polytag.nn.training.loop import Examples, train
@@ -36,38 +40,33 @@ def flops_per_document(network: Any, lengths: Any) -> float:
     return float(np.mean(6 * weights * lengths + attention * lengths**2))
 
 
-def ours(corpus: Corpus, encoder: str, batch_size: int, epochs: int, graphs: bool) -> dict[str, Any]:
-    """Our loop on the corpus; the first epoch warms up."""
-    model = Bert.build(
-        {
-            "encoder": encoder,
-            "batch_size": batch_size,
-            "epochs": epochs,
-            "graphs": graphs,
-            "log_every": 10_000,
-            "device": "cuda",
-            "seed": 1,
-        }
-    )
+def ours(corpus: Corpus, encoder: str, batch_size: int, epochs: int, **more: Any) -> dict[str, Any]:
+    """Our loop on the corpus."""
+    settings = {"encoder": encoder, "batch_size": batch_size, "epochs": epochs, "max_length": 320, **more}
+    model = Bert.build({**settings, "log_every": 10_000, "device": "cuda", "seed": 1})
     model.labels = corpus.labels
-    model._begin(corpus.texts, corpus)
+    start = time.perf_counter()
+    model._begin(list(corpus.texts), corpus)
     assert model.tokens is not None and model.network is not None
     examples = Examples(tokenise(model.tokens, corpus.texts), corpus.truth, model._layout())
-    losses, start, seen, at = [], 0.0, 0, 0
+    torch.cuda.reset_peak_memory_stats()
+    losses, began, at, seen, warm = [], 0.0, 0, 0, 0.0
     for step in train(model.network, examples, model._loss, model.setup(), Run()):
         losses.append(step.loss)
-        if step.epoch >= 1 and not start:
+        if step.epoch >= epochs - 1 and not began:
             torch.cuda.synchronize()
-            start, at = time.perf_counter(), step.number
+            began, at, warm = time.perf_counter(), step.number, time.perf_counter() - start
         seen = step.number
     torch.cuda.synchronize()
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - began
     speed = (seen - at) * batch_size / seconds
     work = flops_per_document(model.network, examples.layout.lengths(examples.tokens.lengths))
     peak = PEAK.get(torch.cuda.get_device_name(), float("nan"))
+    curve = torch.stack(losses).float().cpu().numpy()
     return {
-        "documents_per_second": speed, "step_ms": 1e3 * seconds / (seen - at), "tflops": speed * work / 1e12,
-        "share_of_peak": speed * work / peak, "losses": torch.stack(losses).float().cpu().tolist(),
+        "documents_per_second": speed, "step_ms": 1e3 * seconds / (seen - at), "share_of_peak": speed * work / peak,
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30, "seconds_to_warm_up": warm,
+        "loss": [float(curve[: len(curve) // epochs].mean()), float(curve[-len(curve) // epochs :].mean())],
     }  # fmt: skip
 
 
@@ -90,6 +89,7 @@ def trainer(corpus: Corpus, encoder: str, batch_size: int, epochs: int, grouped:
         encoder, num_labels=len(corpus.labels), problem_type="multi_label_classification", dtype=torch.float32
     )
     times: list[float] = []
+    torch.cuda.reset_peak_memory_stats()
 
     class Clock(TrainerCallback):  # type: ignore[misc]
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -111,54 +111,76 @@ def trainer(corpus: Corpus, encoder: str, batch_size: int, epochs: int, grouped:
         Trainer(
             model=network, args=told, train_dataset=data, data_collator=DataCollatorWithPadding(tokenizer), callbacks=[Clock()]
         ).train()
-    seconds = [b - a for a, b in zip(times[::2], times[1::2], strict=True)][1:]
-    return {"documents_per_second": len(corpus) * len(seconds) / sum(seconds)}
+    seconds = times[-1] - times[-2]
+    return {"documents_per_second": len(corpus) / seconds, "peak_gib": torch.cuda.max_memory_allocated() / 2**30}
+
+
+def base_encoder(tokeniser: str, folder: Path) -> str:
+    """An encoder of the shape of BERT-base, with random weights."""
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    torch.manual_seed(0)
+    BertModel(BertConfig()).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tokeniser).save_pretrained(folder)
+    return str(folder)
+
+
+def many_outputs(corpus: Corpus, outputs: int) -> Corpus:
+    """The documents with random labels, three each."""
+    rng = np.random.default_rng(0)
+    truth = csr_array(
+        (np.ones(3 * len(corpus), np.float32), rng.integers(0, outputs, 3 * len(corpus)), np.arange(0, 3 * len(corpus) + 1, 3)),
+        shape=(len(corpus), outputs),
+    )
+    truth.sum_duplicates()
+    return Corpus(list(corpus.ids), list(corpus.texts), LabelSet([f"c{number}" for number in range(outputs)]), truth)
 
 
 def main() -> None:
-    """Run everything once and write the numbers."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure what is asked for, and add it to the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--encoder", required=True)
-    parser.add_argument("--documents", type=int, default=12_800)
+    parser.add_argument("--only", default="polytag,trainer")
+    parser.add_argument("--shapes", default="minilm,base,outputs")
+    parser.add_argument("--sizes", default="32,256")
+    parser.add_argument("--outputs", type=int, default=17_712)
+    parser.add_argument("--settings", type=json.loads, default={"compile": "on"}, help="more settings of ours, as JSON")
+    parser.add_argument("--name", default="polytag", help="name of our rows")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True)
     told = parser.parse_args()
-    folder = told.data / "aapd"
-    corpus = Corpus.read(folder / "train.jsonl.xz", labels=folder / "labels.jsonl").subset(range(told.documents))
-    rows: dict[str, Any] = {}
-    rows["trainer grouped, 4 workers 32"] = trainer(corpus, told.encoder, 32, told.epochs, True, 4)
-    for size in (32, 256):
-        for graphs in (False, True):
-            name = f"polytag {'graphs' if graphs else 'eager'} {size}"
-            rows[name] = ours(corpus, told.encoder, size, told.epochs, graphs)
-            print(name, {key: value for key, value in rows[name].items() if key != "losses"}, flush=True)
-    eager, captured = (np.array(rows[f"polytag {kind} 32"].pop("losses")) for kind in ("eager", "graphs"))
-    for row in rows.values():
-        row.pop("losses", None)
-    last = slice(-200, None)
-    found = {
-        "command": "python benchmarks/training_speed.py --data DIR --encoder FOLDER --out FILE",
-        "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "documents": told.documents, "rows": rows,
-        "loss_eager": [float(eager[:200].mean()), float(eager[last].mean())],
-        "loss_graphs": [float(captured[:200].mean()), float(captured[last].mean())],
-        "largest_difference_of_smoothed_losses": float(np.abs(_smooth(eager) - _smooth(captured)).max()),
-    }  # fmt: skip
-    found["times_the_trainer"] = over_the_trainer(rows)
-    told.out.parent.mkdir(parents=True, exist_ok=True)
-    told.out.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found, indent=2))
+    folder = told.data / "aapd-even"
+    corpus = Corpus.read(folder / "train.jsonl.xz", labels=folder / "labels.jsonl")
+    found = json.loads(told.out.read_text()) if told.out.exists() else {"rows": {}}
+    with tempfile.TemporaryDirectory() as place:
+        for shape in told.shapes.split(","):
+            encoder = base_encoder(told.encoder, Path(place) / "base") if shape == "base" else told.encoder
+            for size in map(int, told.sizes.split(",")):
+                part = corpus.subset(range(3_200 if size < 100 else 6_400))
+                part = many_outputs(part, told.outputs) if shape == "outputs" else part
+                for side in told.only.split(","):
+                    if side == "trainer" and shape == "outputs":
+                        continue
+                    name = f"{shape} {size} {told.name if side == 'polytag' else side}"
+                    row = ours(part, encoder, size, told.epochs, **told.settings) if side == "polytag" else None
+                    found["rows"][name] = row or trainer(part, encoder, size, 2, True, 4)
+                    print(name, found["rows"][name], flush=True)
+                    write(told.out, found)
 
 
-def over_the_trainer(rows: dict[str, Any]) -> dict[str, float]:
-    """The speed-up over the Trainer, of loops with its batch size only: larger batches would speed it up too."""
-    trainer = next(name for name in rows if name.startswith("trainer"))
-    same = [name for name in rows if name.split()[-1] == trainer.split()[-1]]
-    return {name: rows[name]["documents_per_second"] / rows[trainer]["documents_per_second"] for name in same}
-
-
-def _smooth(values: Any) -> Any:
-    return np.convolve(values, np.ones(50) / 50, mode="valid")
+def write(path: Path, found: dict[str, Any]) -> None:
+    """Write what was measured so far, with the speed-ups over the Trainer at the same batch size."""
+    rows = found["rows"]
+    speed = {name: row["documents_per_second"] for name, row in rows.items()}
+    found["times_the_trainer"] = {
+        name: speed[name] / speed[anchor]
+        for name in rows
+        if (anchor := " ".join([*name.split()[:2], "trainer"])) in rows and not name.endswith("trainer")
+    }
+    found |= {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
