@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from extreme import markdown as extreme
 from front_tables import write_docs
-from headlines import headlines, plain
+from headlines import headlines
 from peers.report import put, render
+from speed_tables import (
+    cells_of,
+    cpu_prediction,
+    decoding,
+    extreme_prediction,
+    four_digits,
+    gpu_prediction,
+    padding,
+    sgm_speed,
+    training_speed,
+)
 
 HERE = Path(__file__).parent
 QUALITY = ("micro_f1", "macro_f1", "subset_accuracy", "hamming_loss", "p@1")
@@ -28,20 +38,13 @@ PAPERS = {  # published rows, next to ours: micro-F1, macro-F1, subset accuracy,
 }
 
 
-def _row(*cells: Any) -> str:
-    return "| " + " | ".join(str(cell) for cell in cells) + " |"
-
-
-_plain = partial(plain, digits=4)
-
-
 def baselines(found: dict[str, Any]) -> str:
     """One row for every corpus and model."""
     head = ["corpus", "model", *(key.replace("_", " ") for key in QUALITY), "train s", "docs/s", "MB"]
-    lines = [_row(*head), _row(*["---"] * len(head))]
+    lines = [cells_of(*head), cells_of(*["---"] * len(head))]
     for row in found["rows"]:
         speed = (f"{row['train_seconds']:.1f}", f"{row['documents_per_second']:,.0f}", f"{row['megabytes']:.1f}")
-        lines.append(_row(row["corpus"], row["model"], *(_plain(row[key]) for key in QUALITY), *speed))
+        lines.append(cells_of(row["corpus"], row["model"], *(four_digits(row[key]) for key in QUALITY), *speed))
     return "\n".join(lines)
 
 
@@ -50,13 +53,13 @@ def neural(found: dict[str, Any]) -> str:
     parts = []
     for corpus in dict.fromkeys(row["corpus"] for row in found["rows"]):
         head = [corpus, "seeds", *(key.replace("_", " ") for key in QUALITY)]
-        parts += ["", _row(*head), _row(*["---"] * len(head))]
+        parts += ["", cells_of(*head), cells_of(*["---"] * len(head))]
         rows = [row for row in found["rows"] if row["corpus"] == corpus]
         for row in sorted(rows, key=lambda row: -row["test_mean_and_deviation"]["micro_f1"][0]):
             for whose, rule, values in reversed(decided(row)):
                 cells = [_with_spread(values[key], len(row["seeds"])) if key in values else "" for key in QUALITY]
                 name = row["model"] if whose == "polytag" else f"{row['model']}, {rule.removeprefix('paper: ')}"
-                parts.append(_row(name, len(row["seeds"]), *cells))
+                parts.append(cells_of(name, len(row["seeds"]), *cells))
         parts += [f"| *{name}* | | {cells} |" for name, cells in PAPERS.get(corpus, [])]
     return "\n".join(parts)
 
@@ -75,7 +78,7 @@ def decided(row: dict[str, Any], part: str = "test") -> list[tuple[str, str, dic
 def two_decisions(found: dict[str, Any]) -> str:
     """Two rows for every model, best first by the paper's decision; micro precision and recall; then the published rows."""
     head = ["model", "seeds", "decision", *(key.replace("_", " ") for key in BOTH)]
-    parts = [_row(*head), _row(*["---"] * len(head))]
+    parts = [cells_of(*head), cells_of(*["---"] * len(head))]
 
     def first(row: dict[str, Any]) -> float:
         return float(decided(row)[0][2]["micro_f1"][0])
@@ -84,7 +87,8 @@ def two_decisions(found: dict[str, Any]) -> str:
         seeds = len(row["seeds"])
         for _, decision, values in decided(row):
             cells = [_with_spread(values[key], seeds) if key in values else "" for key in BOTH]
-            parts.append(_row(row["name"].removeprefix(f"{row['corpus']} "), seeds, decision, *cells))
+            name = row["name"].removeprefix(f"{row['corpus']} ").removeprefix(f"{row['corpus']}+extra ")
+            parts.append(cells_of(name, seeds, decision, *cells))
     parts += [f"| *{name}* | | as published | {cells} |" for name, cells in PUBLISHED]
     return "\n".join([*parts, *_differences(found)])
 
@@ -93,8 +97,8 @@ def search(found: dict[str, Any]) -> str:
     """What a search on validation documents found, best first by the paper's decision."""
     head = ["settings", *(f"{key.replace('_', ' ')}, {by}" for by in ("paper", "Polytag") for key in OF_SETS)]
     made = {row["name"]: [value[key][0] for _, _, value in decided(row, "valid") for key in OF_SETS] for row in found["rows"]}
-    rows = [_row(name, *map(_plain, made[name])) for name in sorted(made, key=lambda name: -made[name][0])]
-    return "\n".join([_row(*head), _row(*["---"] * len(head)), *rows])
+    rows = [cells_of(name, *map(four_digits, made[name])) for name in sorted(made, key=lambda name: -made[name][0])]
+    return "\n".join([cells_of(*head), cells_of(*["---"] * len(head)), *rows])
 
 
 PUBLISHED = [  # AAPD, official split: micro precision, recall and F1, macro-F1, subset accuracy, Hamming loss
@@ -128,24 +132,24 @@ def _differences(found: dict[str, Any]) -> list[str]:
     if not pairs:
         return []
     head = ["difference (95 % interval)", "decision", *(key.replace("_", " ") for key in OF_SETS)]
-    lines = ["", _row(*head), _row(*["---"] * len(head))]
+    lines = ["", cells_of(*head), cells_of(*["---"] * len(head))]
     for pair in pairs:
         name = f"{pair['other']} - {pair['base']}"
-        lines.append(_row(name, pair["rule"], *(_interval(pair[key]) for key in OF_SETS)))
+        lines.append(cells_of(name, pair["rule"], *(_interval(pair[key]) for key in OF_SETS)))
     return lines
 
 
 def attention_spread(found: dict[str, Any]) -> str:
     """Variation of LACO's word weights and distance from the plain mean, before and after some steps, means over seeds."""
     head = ["attention", "seeds", "variation of weights, before / after", "distance from the mean, before / after"]
-    lines = [_row(*head), _row(*["---"] * len(head))]
+    lines = [cells_of(*head), cells_of(*["---"] * len(head))]
     for form in dict.fromkeys(row["form"] for row in found["rows"]):
         rows = [row for row in found["rows"] if row["form"] == form]
         cells = []
         for key in ("variation", "distance"):
             values = [sum(row[when][key] for row in rows) / len(rows) for when in ("before", "after")]
             cells.append(" / ".join(f"{100 * value:.1f} %" for value in values))
-        lines.append(_row(form, len(rows), *cells))
+        lines.append(cells_of(form, len(rows), *cells))
     return "\n".join(lines)
 
 
@@ -154,52 +158,11 @@ QUEUES = ("aapd-even-search", "aapd-even", "aapd-official", "aapd-official-mixed
 
 def queue(folder: Path) -> str:
     """The files of queued jobs, in order, with the number of trainings and the estimated seconds."""
-    lines = [_row("jobs", "trainings", "estimated seconds"), _row(*["---"] * 3)]
+    lines = [cells_of("jobs", "trainings", "estimated seconds"), cells_of(*["---"] * 3)]
     for name in QUEUES:
         jobs = json.loads((folder / f"{name}.json").read_text())
         seconds = sum(job["gpu_seconds"] * len(job["seeds"]) for job in jobs)
-        lines.append(_row(f"`{name}`", sum(len(job["seeds"]) for job in jobs), f"{seconds:,}"))
-    return "\n".join(lines)
-
-
-def training_speed(found: dict[str, Any]) -> str:
-    """Documents per second of every training loop."""
-    lines = [
-        _row("loop", "documents/s", "speed-up over the Trainer, same batch size", "share of peak FLOP/s"),
-        _row(*["---"] * 4),
-    ]
-    for name, row in found["rows"].items():
-        share = f"{100 * row['share_of_peak']:.1f} %" if "share_of_peak" in row else ""
-        times = found["times_the_trainer"].get(name)
-        lines.append(_row(name, f"{row['documents_per_second']:,.0f}", f"{times:.1f}" if times else "", share))
-    return "\n".join(lines)
-
-
-_STEP = ("gathering", "encoder forward", "encoder backward", "decoder forward", "decoder backward", "clipping, optimiser")
-
-
-def sgm_speed(found: dict[str, Any]) -> str:
-    """Documents per second of SGM and its variants, then the GPU time of the parts of a step."""
-    rows = found["rows"]
-    first = rows["before"]["speed"]["documents_per_second"]
-    lines = [_row("training", "documents/s", "ms per step", "speed-up over before"), _row(*["---"] * 4)]
-    for name, row in rows.items():
-        speed = row["speed"]
-        faster = f"{speed['documents_per_second'] / first:.2f}" if row["model"] == "sgm" and not row["options"] else ""
-        lines.append(_row(name, f"{speed['documents_per_second']:,.0f}", f"{speed['step_ms']:.1f}", faster))
-    timed = {name: row["parts"]["ms"] for name, row in rows.items() if "parts" in row}
-    lines += ["", _row("GPU time of a step, ms", *timed), _row(*["---"] * (1 + len(timed)))]
-    lines += [_row(part, *(f"{times[part]:.2f}" for times in timed.values())) for part in (*_STEP, "whole step")]
-    return "\n".join(lines)
-
-
-def cpu_prediction(found: dict[str, Any]) -> str:
-    """Documents per second of every inference method."""
-    lines = [_row("method", "documents/s", "speed-up over the pipeline", "micro-F1"), _row(*["---"] * 4)]
-    for name, speed in found["documents_per_second"].items():
-        times = found["times_the_pipeline"].get(name, 1.0)
-        quality = found["agreement"].get(name)
-        lines.append(_row(name, f"{speed:.1f}", f"{times:.2f}", _plain(quality["micro_f1"]) if quality else ""))
+        lines.append(cells_of(f"`{name}`", sum(len(job["seeds"]) for job in jobs), f"{seconds:,}"))
     return "\n".join(lines)
 
 
@@ -227,7 +190,7 @@ _VIOLATING = "documents_that_violate_the_tree"
 
 def _with_spread(values: list[float], seeds: int) -> str:
     """Mean and deviation over seeds; one measurement has no deviation."""
-    return _plain(values[0]) + (f" ± {_plain(values[1])}" if seeds > 1 else "")
+    return four_digits(values[0]) + (f" ± {four_digits(values[1])}" if seeds > 1 else "")
 
 
 def sequences(found: dict[str, Any]) -> str:
@@ -236,7 +199,7 @@ def sequences(found: dict[str, Any]) -> str:
     keys = QUALITY[:4]
     for corpus in ("reuters", "aapd"):
         head = [corpus, *(key.replace("_", " ") for key in keys)]
-        parts += ["", _row(*head), _row(*["---"] * len(head))]
+        parts += ["", cells_of(*head), cells_of(*["---"] * len(head))]
         lines = []
         for row in found["rows"]:
             if row["corpus"] != corpus or any(study in row["name"] for study in (", no ", ", lambda", "beams")):
@@ -247,7 +210,7 @@ def sequences(found: dict[str, Any]) -> str:
             for rule, values in row.get("test_by_rule", {}).items():
                 lines.append((f"{name}, {rule}" if rule == "decoded" else f"{name}, at {rule.lstrip('0')}", values, seeds))
         for name, values, seeds in sorted(lines, key=lambda line: -line[1]["micro_f1"][0]):
-            parts.append(_row(name, *(_with_spread(values[key], seeds) for key in keys)))
+            parts.append(cells_of(name, *(_with_spread(values[key], seeds) for key in keys)))
         parts += [f"| *{name}* | {cells} |" for name, cells in SEQUENCE_PAPERS[corpus]]
     return "\n".join(parts)
 
@@ -255,12 +218,12 @@ def sequences(found: dict[str, Any]) -> str:
 def sequences_trees(found: dict[str, Any]) -> str:
     """Orders and completion under a label tree, open and closed, and the Russian row."""
     head = ["corpus and model", "predictions", *(key.replace("_", " ") for key in QUALITY[:3]), "documents that violate the tree"]
-    lines = [_row(*head), _row(*["---"] * len(head))]
+    lines = [cells_of(*head), cells_of(*["---"] * len(head))]
     for row in found["rows"]:
         rules = row.get("test_by_rule", {})
         for rule, values in {"open": row["test_mean_and_deviation"], **rules}.items():
             violating = f"{values[_VIOLATING][0]:.0f}" if _VIOLATING in values else ""
-            lines.append(_row(row["name"], rule, *(_plain(values[key][0]) for key in QUALITY[:3]), violating))
+            lines.append(cells_of(row["name"], rule, *(four_digits(values[key][0]) for key in QUALITY[:3]), violating))
     return "\n".join(lines)
 
 
@@ -285,18 +248,18 @@ def joint(found: dict[str, Any]) -> str:
         rows = [row for row in found["rows"] if row["corpus"] == corpus]
         head = [corpus, *(key.replace("_", " ") for key in keys), "micro-F1 difference to bert (95 % interval)"]
         head += ["macro-F1 difference to bert (95 % interval)"]
-        parts += ["", _row(*head), _row(*["---"] * len(head))]
+        parts += ["", cells_of(*head), cells_of(*["---"] * len(head))]
         for row in sorted(rows, key=lambda row: -row["test_mean_and_deviation"]["micro_f1"][0]):
             values = row["test_mean_and_deviation"]
             cells = [_with_spread(values[key], len(row["seeds"])) for key in keys]
             pair = apart.get(row["name"].replace(" ", "-"), {})
             cells += [_interval(pair[key]) if key in pair else "" for key in keys[:2]]
-            parts.append(_row(row["name"].removeprefix(f"{corpus} "), *cells))
+            parts.append(cells_of(row["name"].removeprefix(f"{corpus} "), *cells))
             for whose, rule, other in decided(row):
                 if whose == "paper":
                     shown = [_with_spread(other[key], len(row["seeds"])) for key in keys]
                     parts.append(
-                        _row(f"{row['name'].removeprefix(f'{corpus} ')}, {rule.removeprefix('paper: ')}", *shown, "", "")
+                        cells_of(f"{row['name'].removeprefix(f'{corpus} ')}, {rule.removeprefix('paper: ')}", *shown, "", "")
                     )
         parts += [f"| *{name}* | {cells} | | |" for name, cells in JOINT_PAPERS.get(corpus, [])]
     return "\n".join(parts)
@@ -309,20 +272,9 @@ def _interval(found: dict[str, Any]) -> str:
 
 def joint_cost(found: dict[str, Any]) -> str:
     """Documents per second in training."""
-    lines = [_row("model", "documents/s", "slowdown against bert"), _row(*["---"] * 3)]
+    lines = [cells_of("model", "documents/s", "slowdown against bert"), cells_of(*["---"] * 3)]
     slower = found["times_slower_than_bert"]
-    lines += [_row(name, f"{value:,.0f}", f"{slower[name]:.2f}") for name, value in found["documents_per_second"].items()]
-    return "\n".join(lines)
-
-
-def decoding(found: dict[str, Any]) -> str:
-    """Documents per second by beam width, and the end-to-end time where it was measured."""
-    head = ["beam width", "labels per document", "decoded documents/s", "end-to-end time relative to beam width 1"]
-    lines = [_row(*head), _row(*["---"] * len(head))]
-    for row in found["rows"]:
-        whole = f"{row['whole_times_beam_1']:.2f}" if "whole_times_beam_1" in row else ""
-        speed = f"{row['decoded_documents_per_second']:,.0f}"
-        lines.append(_row(row["beam"], f"{row['labels_per_document']:.2f}", speed, whole))
+    lines += [cells_of(name, f"{value:,.0f}", f"{slower[name]:.2f}") for name, value in found["documents_per_second"].items()]
     return "\n".join(lines)
 
 
@@ -332,32 +284,24 @@ def scale(found: dict[str, Any]) -> str:
     keys |= {"p@1": "P@1", "p@3": "P@3", "p@5": "P@5"}
     theirs = {"train_s": "PECOS train s", "train_peak_mb": "PECOS peak MB", "batch_ms": "PECOS ms/document"}
     head = ["labels", "documents", *keys.values(), "first prediction s", *theirs.values()]
-    lines = [_row(*head), _row(*["---"] * len(head))]
+    lines = [cells_of(*head), cells_of(*["---"] * len(head))]
     for row in found["rows"]:
         sizes = [f"{row[key]:,}" for key in ("labels", "documents")]
         peer = row.get("pecos") or {}
         peer = {"train_s": peer["error"]} if "error" in peer else peer
         lines.append(
-            _row(*sizes, *(row[key] for key in keys), max(row["first_answer_s"]), *(peer.get(key, "") for key in theirs))
+            cells_of(*sizes, *(row[key] for key in keys), max(row["first_answer_s"]), *(peer.get(key, "") for key in theirs))
         )
-    return "\n".join(lines)
-
-
-def padding(found: dict[str, Any]) -> str:
-    """Share of padding by batch size."""
-    keys = ("padding", "padding_in_multiples_of_32", "padding_if_shuffled")
-    lines = [_row("batch size", "padding", "padding, multiples of 32", "padding, shuffled"), _row(*["---"] * 4)]
-    lines += [_row(row["batch_size"], *(f"{100 * row[key]:.1f} %" for key in keys)) for row in found["rows"]]
     return "\n".join(lines)
 
 
 def new_labels(found: dict[str, Any]) -> str:
     """Means over the draws of held-out labels."""
     keys = ("p@1", "p@3", "p@5", "average_precision", "micro_f1", "macro_f1", "best_f1")
-    lines = [_row("", *(key.replace("_", " ") for key in keys)), _row(*["---"] * (1 + len(keys)))]
+    lines = [cells_of("", *(key.replace("_", " ") for key in keys)), cells_of(*["---"] * (1 + len(keys)))]
     for name, title in (("laco", "laco, shared head"), ("embedding", "nearest embedding")):
         rows = [row[name] for row in found["rows"]]
-        lines.append(_row(title, *(_plain(sum(row[key] for row in rows) / len(rows)) for key in keys)))
+        lines.append(cells_of(title, *(four_digits(sum(row[key] for row in rows) / len(rows)) for key in keys)))
     return "\n".join(lines)
 
 
@@ -367,7 +311,9 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "training_speed": training_speed,
     "sgm_speed": sgm_speed,
     "cpu_prediction": cpu_prediction,
+    "gpu_prediction": gpu_prediction,
     "aapd-even": two_decisions,
+    "aapd-official": two_decisions,
     "aapd-even-search": search,
     "attention_spread": attention_spread,
     "sequences": sequences,
@@ -379,6 +325,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "decoding-cpu": decoding,
     "padding": padding,
     "extreme": extreme,
+    "extreme_prediction": extreme_prediction,
     "scale": scale,
 }
 
