@@ -15,10 +15,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from polytag.config.groups.training_settings import ComputeSettings
+from polytag.errors import ConfigError
 from polytag.nn.encoding.encoders import Transformer
 from polytag.nn.gpu import attention_kernels, compiled_layers, lstm_kernels
 from polytag.nn.gpu.half_norm import keep_half_precision
+from polytag.nn.gpu.memory_plan import batch_pieces, divided, needed
 from polytag.nn.gpu.padded_attention import length_mask
+from polytag.nn.training.step import Rows
+from polytag.run import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -190,3 +194,47 @@ def test_a_compiled_layer_computes_what_the_layer_does() -> None:
         assert off_by(found, expected) < 1e-5
         wanted = torch.autograd.grad(expected.square().sum(), list(plain.layer_list()[1].parameters()))
         assert all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(gradients, wanted, strict=True))
+
+
+class Sized(torch.nn.Module):
+    """A network with an encoder of the given sizes."""
+
+    def __init__(self, **sizes: int) -> None:
+        super().__init__()
+        self.encoder = tiny(**sizes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "peak_gib"),
+    [
+        ({"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}, 6.79),
+        ({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}, 26.25),
+    ],
+)
+def test_the_estimate_of_memory_is_near_what_was_measured(sizes: dict[str, int], peak_gib: float) -> None:
+    """Peaks of training_speed.json at batch 256; the longest batches have 320 tokens, 192 at the median."""
+    found = needed(Sized(**sizes, vocab_size=30_522), 256 * 192) / 2**30
+    assert 0.75 * peak_gib < found < 1.35 * peak_gib
+
+
+def test_a_batch_is_divided_until_it_fits() -> None:
+    """Fewer free bytes, more pieces; less than one text needs is an error that says what to do."""
+    network, run = Sized(), Run()
+    fixed, text = needed(network, 0), needed(network, 100) - needed(network, 0)
+    free = [(fixed + texts * text + 1) / 0.9 for texts in (64, 32, 20, 1)]
+    assert [batch_pieces(network, 64, 100, each, run) for each in free] == [1, 2, 4, 64]
+    with pytest.raises(ConfigError, match="lower max_length"):
+        batch_pieces(network, 64, 100, fixed, run)
+    assert batch_pieces(torch.nn.Linear(3, 3), 64, 100, 1.0, run) == 1  # only transformers are estimated
+
+
+def test_the_pieces_of_a_batch_have_its_loss() -> None:
+    """The mean over documents is the weighted sum of the means of the pieces, also if they differ in size."""
+    values = torch.rand(10)
+    part = Rows(torch.arange(10), 7, 1, 0.5)
+    pieces = divided(part, 3)
+    assert [len(piece.rows) for piece in pieces] == [4, 3, 3]
+    assert torch.cat([piece.rows for piece in pieces]).tolist() == list(range(10))
+    total = sum(float(values[piece.rows].mean()) * piece.weight for piece in pieces)
+    assert total == pytest.approx(0.5 * float(values.mean()))
+    assert divided(part, 1) == [part]

@@ -6,7 +6,6 @@ finished steps. With P processes the batches are the same as with one, and proce
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import math
 import time
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from polytag.config.groups.training_settings import TrainingSettings
 from polytag.errors import ConfigError
 from polytag.nn.gpu.compiled_layers import compile_layers, drop_compiled
+from polytag.nn.gpu.memory_plan import batch_pieces, divided, free_memory
 from polytag.nn.sharding.sharded_optimiser import ShardedAdamW
 from polytag.nn.sharding.sharded_weights import ShardedLayers, spread_checkpoint
 from polytag.nn.training import checkpoint
@@ -145,6 +145,7 @@ class _Training:
         )  # fmt: skip
         if capture:
             compile_layers(network, self.compute.compile, self.data, settings.epochs)
+        self.pieces = self._pieces()
         together = self.processes.count > 1
         self.divides = together and self.compute.shard != "none"  # all processes have a part of a checkpoint
         self.layers = ShardedLayers(network, self.processes) if together and self.compute.shard == "weights" else None
@@ -166,8 +167,16 @@ class _Training:
         self.best_value = -np.inf
         self.stage = f"{name}/training"
         keeps = run.folder is not None
-        self.key = {"settings": _shaping(setup), "examples": examples.key()} if keeps else {}
+        self.key = {"settings": setup.shaping(), "examples": examples.key()} if keeps else {}
         self.saved_at, self.saving_took = time.monotonic(), 0.0
+
+    def _pieces(self) -> int:
+        """The number of pieces of a batch, so that it fits into the memory of a GPU."""
+        if self.processes.device.type != "cuda":
+            return 1
+        texts = math.ceil(self.settings.batch_size / self.processes.count)
+        longest = int((self.data.lengths * self.data.windows).max(initial=1))
+        return batch_pieces(self.network, texts, longest, free_memory(self.processes.device), self.run)
 
     def _time_limit(self) -> TimeLimit | None:
         """The limit on the time of the training, if there is one."""
@@ -228,15 +237,15 @@ class _Training:
         factor = rate_factor(self.step, self.total, self.settings, self.epoch)
         set_rates(self.optimiser, factor)
         parts = [
-            self._part(batch, mine, len(rows))
+            piece
             for batch, mine in zip(group, torch.split(rows, [len(batch) for batch in group]), strict=True)
+            for piece in divided(self._part(batch, mine, len(rows)), self.pieces)
         ]
         loss = self.make_step(parts)
         self.step += 1
         if self.average is not None:
             self.average.update(self.step)
-        rate = factor * max(group["base"] for group in self.optimiser.param_groups)
-        self.curves.add_loss(self.step, self.epoch, loss, rate)
+        self.curves.add_loss(self.step, self.epoch, loss, factor * max(group["base"] for group in self.optimiser.param_groups))
         return loss
 
     def _part(self, batch: NDArray[Any], rows: Tensor, total: int) -> Rows:
@@ -335,7 +344,6 @@ class _Training:
         self._agree(state)
 
     def _restore(self, state: dict[str, Any]) -> None:
-        device = self.processes.device
         self.step, self.epoch, self.place, self.stale, stopped = state["numbers"]
         self.stopped, self.best_value = bool(stopped), state["best_value"]
         self.total = int(state["total"])
@@ -345,13 +353,13 @@ class _Training:
             self._restore_tensors(state)
         if state["scaler"]:
             self.make_step.scaler.load_state_dict(state["scaler"])
-        checkpoint.load_random(state["random"], device)
-        self.curves.restore(state["curves"], device)
+        checkpoint.load_random(state["random"], self.processes.device)
+        self.curves.restore(state["curves"], self.processes.device)
 
     def _restore_tensors(self, state: dict[str, Any]) -> None:
-        device = self.processes.device
         if state["best"] is not None:
-            self.best = {name: torch.from_numpy(np.array(array)).to(device) for name, array in state["best"].items()}
+            best = {name: torch.from_numpy(np.array(array)) for name, array in state["best"].items()}
+            self.best = {name: array.to(self.processes.device) for name, array in best.items()}
         checkpoint.load_arrays(self.network, state["network"])
         if self.average is not None:
             self.average.restore(state["average"])
@@ -390,10 +398,3 @@ class _Training:
             self.processes.share([moments["step"], moments["exp_avg"], moments["exp_avg_sq"]])
         if isinstance(self.optimiser, ShardedAdamW):
             self.optimiser.drop_others()
-
-
-def _shaping(setup: Setup) -> dict[str, Any]:
-    """The settings that affect the weights: all except those of logs and checkpoints."""
-    aside = ("checkpoint_seconds", "log_every", "tensorboard", "shard")
-    told = {**dataclasses.asdict(setup.training), **dataclasses.asdict(setup.compute), "seed": setup.seed}
-    return {key: value for key, value in told.items() if key not in aside}

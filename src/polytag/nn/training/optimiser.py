@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, NamedTuple
 
@@ -20,6 +21,12 @@ class Setup(NamedTuple):
     training: TrainingSettings
     compute: ComputeSettings
     seed: int = 0
+
+    def shaping(self) -> dict[str, Any]:
+        """The settings that affect the weights: all except those of logs and checkpoints."""
+        aside = ("checkpoint_seconds", "log_every", "tensorboard", "shard")
+        told = {**dataclasses.asdict(self.training), **dataclasses.asdict(self.compute), "seed": self.seed}
+        return {key: value for key, value in told.items() if key not in aside}
 
 
 def parameter_groups(network: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
