@@ -15,7 +15,7 @@ from polytag.auto import model_search as searching
 from polytag.auto import trial
 from polytag.auto.automatic import auto_run, automatic, of_choice
 from polytag.auto.choice import Goal, Limits, choose, common_rows
-from polytag.auto.clock import Clock
+from polytag.auto.clock import Clock, vector_seconds
 from polytag.auto.facts import Facts, look_at
 from polytag.auto.ladder import Candidate, ladder
 from polytag.auto.model_search import Wanted, reasons
@@ -53,6 +53,21 @@ def test_facts_are_those_of_the_corpus(toy: Toy) -> None:
 def test_the_script_of_the_letters_is_seen() -> None:
     half = Corpus.of(["ветер и дождь", "wind and rain"] * 5, [["a"], ["b"]] * 5)
     assert 0.3 < look_at(half).latin < 0.7
+
+
+def test_vectors_read_as_many_tokens_as_fit_into_the_time(toy: Toy) -> None:
+    """All documents at the full length, then shorter; without a pilot, which would read an eighth of them twice."""
+    shop = Workshop(HERE, {})
+    lane = searching._Lane(replace(FACTS, words=300), toy.train, None, Wanted(2), Clock(120), Run(), shop)
+    lane.speed = 1e11
+    embed = Candidate("embed", "embed", "vectors", 0.8)
+    needed = {length: vector_seconds(lane.facts, length, lane.speed) for length in (256, 128, 64)}
+    assert needed[256] > 1.9 * needed[128] > 3.5 * needed[64]
+    for length, options in ((256, {}), (128, {"max_length": 128}), (64, {"max_length": 64})):
+        planned = lane._vectors(embed, 6 + 1.21 * needed[length])
+        assert not isinstance(planned, str)
+        assert len(planned[0]) == len(toy.train) and planned[1] == options
+    assert "would take about" in str(lane._vectors(embed, 6 + 1.19 * needed[64]))
 
 
 @pytest.mark.parametrize(

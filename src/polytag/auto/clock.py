@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polytag.auto.facts import Facts
 from polytag.auto.ladder import Candidate
@@ -15,6 +16,7 @@ _TOKENS = 1.35  # tokens per word
 _GPU = 2e13  # operations per second that a small batch reaches
 _BACKWARD = 3.0  # cost of a training step relative to inference
 _MINILM, _HIDDEN = 10.7e6, 384  # weights of the packaged encoder, without its word embeddings
+_MOMENT = 0.06  # seconds of one measurement of the speed
 _FILTERS = 2 * 300 * 256 * (3 + 4 + 5)  # operations per token of the default convolutions
 
 
@@ -37,10 +39,24 @@ class Clock:
 
 def epoch_seconds(candidate: Candidate, facts: Facts, speed: float) -> float:
     """Seconds of one epoch of a network, from the speed of this machine in operations per second."""
-    length = int(candidate.options.get("max_length", 256))
-    tokens = min(length, _TOKENS * facts.words + 2)
-    per_token = _FILTERS if candidate.model == "cnn" else 2 * _MINILM + 4 * 6 * tokens * _HIDDEN
+    tokens = min(int(candidate.options.get("max_length", 256)), _tokens(facts))
+    per_token = _FILTERS if candidate.model == "cnn" else _per_token(tokens)
     return _BACKWARD * facts.documents * tokens * per_token / speed
+
+
+def vector_seconds(facts: Facts, length: int, speed: float) -> float:
+    """Seconds in which the packaged encoder reads all documents, at most ``length`` tokens of each."""
+    tokens = min(length, _tokens(facts))
+    return facts.documents * tokens * _per_token(tokens) / speed
+
+
+def _tokens(facts: Facts) -> float:
+    return _TOKENS * facts.words + 2
+
+
+def _per_token(tokens: float) -> float:
+    """Operations of the packaged encoder for a token of a text with this many."""
+    return 2 * _MINILM + 4 * 6 * tokens * _HIDDEN
 
 
 def machine_speed(gpu: bool) -> float:
@@ -50,8 +66,13 @@ def machine_speed(gpu: bool) -> float:
     a = np.ones((1024, _HIDDEN), dtype=np.float32)
     b = np.ones((_HIDDEN, 4 * _HIDDEN), dtype=np.float32)
     a @ b  # starts the threads
+    return 0.6 * 2 * a.size * b.shape[1] / min(_seconds(a, b) for _ in range(5))  # softmax and norms take the rest
+
+
+def _seconds(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+    """Seconds of a product, over a short time; the smallest of several is that of a moment without other work."""
     start, rounds = time.monotonic(), 0
-    while time.monotonic() - start < 0.2:
+    while time.monotonic() - start < _MOMENT:
         a @ b
         rounds += 1
-    return 0.6 * rounds * 2 * a.size * b.shape[1] / (time.monotonic() - start)  # softmax and norms take the rest
+    return (time.monotonic() - start) / rounds

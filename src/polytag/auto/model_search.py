@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polytag.auto.choice import Choice, Goal, Limits, at_rows, choose, common_rows, noise
-from polytag.auto.clock import Clock, epoch_seconds, machine_speed
+from polytag.auto.clock import Clock, epoch_seconds, machine_speed, vector_seconds
 from polytag.auto.facts import Facts, look_at
 from polytag.auto.ladder import Candidate, ladder
 from polytag.auto.trial import Trained, Workshop, restored
@@ -32,6 +32,7 @@ _WORTH = 4  # a pilot is worth its time if there are this many times more docume
 _START = 3.0  # seconds that a process takes before it trains
 _EPOCHS = 1.0  # a network that cannot finish this number of epochs is not tried
 _LENGTHS = (256, 128, 64)
+_MARGIN = 1.2  # of the estimated time of vectors: the classifiers over them take the rest
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,8 @@ class _Lane:
         allowed = candidate.share * self.clock.left()
         if allowed <= _START:
             return "no time was left"
-        planned = self._network(candidate, allowed) if candidate.kind == "network" else self._linear(candidate, allowed)
+        plans = {"network": self._network, "vectors": self._vectors, "linear": self._linear}
+        planned = plans[candidate.kind](candidate, allowed)
         if isinstance(planned, str):
             return planned
         rows, options = planned
@@ -204,6 +206,15 @@ class _Lane:
         """Whether a network can be trained at all in this time."""
         return self._epoch(candidate) * _EPOCHS <= seconds - 2 * _START
 
+    def _vectors(self, candidate: Candidate, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
+        """All documents, and as many tokens of each as fit into the time. Reading them takes it all, so there is no pilot."""
+        self.speed = self.speed or machine_speed(self.facts.gpu)
+        for length in _LENGTHS:
+            needed = 2 * _START + _MARGIN * vector_seconds(self.facts, length, self.speed)
+            if needed <= allowed:
+                return self.everything, {} if length == _LENGTHS[0] else {"max_length": length}
+        return f"would take about {_time(needed)}"
+
     def _linear(self, candidate: Candidate, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
         """The documents that fit into the time, and options; or why the candidate cannot win."""
         if self.pilot is None:
@@ -233,19 +244,13 @@ class _Lane:
         return ""
 
     def _fitted(self, candidate: Candidate, pilot: float, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
-        """As many documents, and for vectors as many tokens, as fit into the time, from the time of the pilot."""
+        """As many documents as fit into the time, from the time of the pilot."""
         assert self.pilot is not None
         held = 0 if self.valid is None else len(self.valid)
         more = (len(self.train) + held) / len(self.pilot)
         needed = _START + max(0.5, pilot - _START) * more
         if needed <= allowed:
             return self.everything, {}
-        if candidate.kind == "vectors":
-            tokens = 1.35 * self.facts.words
-            for length in _LENGTHS[1:]:
-                if needed * min(1.0, length / min(_LENGTHS[0], tokens)) <= allowed:
-                    return self.everything, {"max_length": length}
-            return f"would take about {_time(needed)}"
         size = int(allowed / needed * len(self.train))
         if size < 2 * len(self.pilot):
             return f"would take about {_time(needed)}"
