@@ -30,7 +30,8 @@ from polytag.xmc.estimate import tree_levels
 RESULTS = Path(__file__).resolve().parent / "results" / "cluster_plan.json"
 FITTED = [(40_000, 20_000), (50_000, 50_000), (60_000, 120_000), (80_000, 10_000), (100_000, 20_000), (120_000, 40_000)]
 FITTED += [(150_000, 150_000)]
-CHECKED = [(80_000, 80_000), (200_000, 60_000), (250_000, 250_000)]
+CHECKED = [(80_000, 80_000), (200_000, 60_000), (250_000, 250_000), (90_000, 140_000), (180_000, 30_000), (300_000, 200_000)]
+BEAM = 10
 WORDS, LABELS_EACH, VOCABULARY = 60, 5.0, 100_000
 BRANCHING, LEAF, BLOCK, TERMS = 64, 100, 16, 500
 _GIB = float(1 << 30)
@@ -51,7 +52,8 @@ def terms(size: Size) -> dict[str, list[float]]:
     """What each kind of work grows with; a fitted constant belongs to each number.
 
     A document is at as many nodes of a level as its labels are in, and each is solved in blocks of children. After pruning, the
-    weights of a child grow with the square root of its documents.
+    weights of a child grow with the square root of its documents. Prediction scores the children of the nodes in the beam, and
+    finds their weights in the caches less often as the model grows.
     """
     n, labels = (float(value) for value in size)
     words, pairs = n * WORDS, n * LABELS_EACH
@@ -59,13 +61,14 @@ def terms(size: Size) -> dict[str, list[float]]:
     visits = [n * level.nodes * (1 - (1 - 1 / level.nodes) ** LABELS_EACH) for level in levels]
     blocks = [seen * math.ceil(level.children / BLOCK) for level, seen in zip(levels, visits, strict=True)]
     kept = [math.sqrt(pairs * level.nodes * level.children) for level in levels]
+    scored = sum(min(BEAM, level.nodes) * level.children for level in levels)
     weights = [sum(kept[:-1]) / _GIB, kept[-1] / _GIB, pairs / _GIB]
     return {
         "features_s": [words],
         "index_s": [pairs * WORDS, min(pairs * WORDS, labels * TERMS) * math.log2(labels)],
         "root_s": [blocks[0] * WORDS],
         "levels_s": [sum(blocks[1:-1]) * WORDS, blocks[-1] * WORDS],
-        "predict_s": [n, n * math.log2(labels)],
+        "predict_s": [n, n * scored, n * math.sqrt(sum(kept))],
         "peak_gib": [1.0, words * 8 / _GIB, *weights],
         "model_gib": weights,
         "sent_gib": [words * 8 / _GIB, *weights],
