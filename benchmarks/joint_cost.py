@@ -20,8 +20,8 @@ import torch
 from polytag.corpus import Corpus
 from polytag.models.base.neural_model import NeuralModel
 from polytag.models.model import model_class
-from polytag.nn.training.batch import tokenise
-from polytag.nn.training.loop import Examples, train
+from polytag.nn.training.batch import Examples, tokenise
+from polytag.nn.training.loop import train
 from polytag.run import Run
 
 WARM = 2  # epochs: a shape is captured when it is seen for the second time

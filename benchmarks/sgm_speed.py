@@ -34,9 +34,9 @@ from polytag.corpus import Corpus
 from polytag.models.base.neural_model import NeuralModel
 from polytag.models.model import model_class
 from polytag.nn.training import devices
-from polytag.nn.training.batch import Batch, Documents, batches, tokenise
+from polytag.nn.training.batch import Batch, Documents, Examples, batches, tokenise
 from polytag.nn.training.devices import autocast, pick_device, pick_precision
-from polytag.nn.training.loop import Examples, train
+from polytag.nn.training.loop import train
 from polytag.nn.training.optimiser import make_optimiser
 from polytag.nn.training.processes import Processes
 from polytag.nn.training.step import EagerStep, Rows

@@ -25,8 +25,8 @@ from scipy.sparse import csr_array
 from polytag.corpus import Corpus
 from polytag.labels import LabelSet
 from polytag.models.bert import Bert
-from polytag.nn.training.batch import tokenise
-from polytag.nn.training.loop import Examples, train
+from polytag.nn.training.batch import Examples, tokenise
+from polytag.nn.training.loop import train
 from polytag.run import Run
 
 PEAK = {"NVIDIA H200": 989e12, "NVIDIA H100": 989e12, "NVIDIA A100": 312e12}  # dense bf16, by the vendor's datasheets

@@ -21,9 +21,9 @@ from polytag.models.bert import Bert, BertNetwork
 from polytag.nn.encoding.encoders import BiLSTM, WordEncoder
 from polytag.nn.sharding import sharded_weights
 from polytag.nn.sharding.sharded_optimiser import owners
-from polytag.nn.training.batch import Batch, Layout, tokenise
+from polytag.nn.training.batch import Batch, Examples, Layout, tokenise
 from polytag.nn.training.interrupts import held_back
-from polytag.nn.training.loop import Examples, Goal, Step, seeded, steps_in, train
+from polytag.nn.training.loop import Goal, Step, seeded, steps_in, train
 from polytag.nn.training.losses import binary_cross_entropy
 from polytag.nn.training.optimiser import Setup, rate_factor
 from polytag.run import Run, read_log

@@ -10,8 +10,8 @@ import torch
 
 from polytag.config.groups.training_settings import TrainingSettings
 from polytag.nn.training import time_limit
-from polytag.nn.training.batch import Batch, Layout, tokenise
-from polytag.nn.training.loop import Examples, Goal, train
+from polytag.nn.training.batch import Batch, Examples, Layout, tokenise
+from polytag.nn.training.loop import Goal, train
 from polytag.nn.training.losses import binary_cross_entropy
 from polytag.nn.training.optimiser import Setup
 from polytag.nn.training.time_limit import TimeLimit

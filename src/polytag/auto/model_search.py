@@ -199,8 +199,12 @@ class _Lane:
 
     def _epoch(self, candidate: Candidate) -> float:
         """Seconds of one epoch of a network on this machine."""
+        return epoch_seconds(candidate, self.facts, self._speed())
+
+    def _speed(self) -> float:
+        """The speed of this machine, measured once."""
         self.speed = self.speed or machine_speed(self.facts.gpu)
-        return epoch_seconds(candidate, self.facts, self.speed)
+        return self.speed
 
     def _fits(self, candidate: Candidate, seconds: float) -> bool:
         """Whether a network can be trained at all in this time."""
@@ -208,9 +212,8 @@ class _Lane:
 
     def _vectors(self, candidate: Candidate, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
         """All documents, and as many tokens of each as fit into the time. Reading them takes it all, so there is no pilot."""
-        self.speed = self.speed or machine_speed(self.facts.gpu)
         for length in _LENGTHS:
-            needed = 2 * _START + _MARGIN * vector_seconds(self.facts, length, self.speed)
+            needed = 2 * _START + _MARGIN * vector_seconds(self.facts, length, self._speed())
             if needed <= allowed:
                 return self.everything, {} if length == _LENGTHS[0] else {"max_length": length}
         return f"would take about {_time(needed)}"

@@ -23,9 +23,9 @@ from polytag.errors import ConfigError, DataError
 from polytag.nn.encoding.document_vectors import encoding_batches
 from polytag.nn.encoding.encoders import Encoder, Transformer, build_encoder
 from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained, write_pretrained
-from polytag.nn.training.batch import Batch, Documents, Layout, TokenArrays, tokenise
+from polytag.nn.training.batch import Batch, Documents, Examples, Layout, TokenArrays, tokenise
 from polytag.nn.training.devices import autocast, pick_device, pick_precision
-from polytag.nn.training.loop import Examples, Goal, seeded, steps_in, train
+from polytag.nn.training.loop import Goal, seeded, steps_in, train
 from polytag.nn.training.optimiser import Setup
 from polytag.nn.unlabelled.masked_tokens import SHARE, Hiding, MaskedNetwork, in_pieces, masked_loss, pair_loss
 from polytag.run import Run

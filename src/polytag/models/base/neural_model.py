@@ -35,10 +35,10 @@ from polytag.nn.export.onnx_export import export_network
 from polytag.nn.export.onnx_network import BATCH, OnnxNetwork, fresh_export, open_export
 from polytag.nn.labels.label_start import start_with_log_odds, start_with_words
 from polytag.nn.training import losses
-from polytag.nn.training.batch import Batch, Documents, Layout, TokenArrays, tokenise, windows_apart
+from polytag.nn.training.batch import Batch, Documents, Examples, Layout, TokenArrays, tokenise, windows_apart
 from polytag.nn.training.checkpoint import to_arrays
 from polytag.nn.training.devices import autocast, pick_device, pick_precision
-from polytag.nn.training.loop import Examples, Goal, seeded, steps_in
+from polytag.nn.training.loop import Goal, seeded, steps_in
 from polytag.nn.training.loop import train as train_steps
 from polytag.nn.training.optimiser import Setup
 from polytag.nn.training.processes import Processes

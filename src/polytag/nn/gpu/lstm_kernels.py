@@ -23,7 +23,11 @@ _WARPS = 8
 
 def fits(batch: int, hidden: int, device: torch.device) -> bool:
     """Whether all programs of a batch can run at the same time on this device."""
-    return hidden in _SIZES and _rows(batch, hidden, torch.cuda.get_device_properties(device).multi_processor_count) > 0
+    return hidden in _SIZES and _rows(batch, hidden, _processors(device)) > 0
+
+
+def _processors(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def _rows(batch: int, hidden: int, processors: int) -> int:
@@ -183,7 +187,7 @@ def _launch(kernel: Any, *tensors: Tensor, sizes: tuple[int, int, int]) -> None:
     length, batch, hidden = sizes
     device = tensors[0].device
     units = min(_UNITS, hidden) if device.type == "cuda" else hidden  # an interpreter runs one program after the other
-    processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else batch
+    processors = _processors(device) if device.type == "cuda" else batch
     rows = _rows(batch, hidden, processors) or _ROWS[-1]
     tiles = -(-batch // rows)
     counters = torch.zeros(2 * tiles, dtype=torch.int32, device=device)

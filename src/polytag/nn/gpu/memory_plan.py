@@ -11,6 +11,7 @@ from torch import nn
 
 from polytag.errors import ConfigError
 from polytag.nn.encoding.encoders import Transformer
+from polytag.nn.training.batch import Documents
 from polytag.nn.training.step import Rows
 
 if TYPE_CHECKING:
@@ -35,6 +36,14 @@ def _per_token(network: nn.Module) -> float:
         return 0.0
     trained = [layer for layer in encoder.layer_list()[1] if any(parameter.requires_grad for parameter in layer.parameters())]
     return float(_PER_UNIT * encoder.hidden * max(1, len(trained)))
+
+
+def pieces_on(device: torch.device, network: nn.Module, data: Documents, texts: int, run: Run) -> int:
+    """The number of pieces of a batch of ``texts`` of these documents, so that it fits into the free memory of a GPU."""
+    if device.type != "cuda":
+        return 1
+    longest = int((data.lengths * data.windows).max(initial=1))
+    return batch_pieces(network, texts, longest, free_memory(device), run)
 
 
 def batch_pieces(network: nn.Module, batch: int, length: int, free: float, run: Run) -> int:

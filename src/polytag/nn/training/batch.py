@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -194,6 +195,37 @@ class Documents:
         if self.unknown is None:
             return weights[:, None].expand(-1, self.n_labels)
         return weights[:, None] * (1 - self.unknown.rows(rows, self.n_labels))
+
+
+class Examples(NamedTuple):
+    """The training data of a network: the tokens and labels of documents, and the input layout.
+
+    With ``label_multiple`` every batch has the maximum number of labels of its documents, rounded up to such a multiple.
+    """
+
+    tokens: TokenArrays
+    truth: csr_array
+    layout: Layout
+    label_multiple: int = 0
+    weights: NDArray[np.float32] | None = None
+    unknown: csr_array | None = None
+    soft: csr_array | None = None
+
+    def key(self) -> str:
+        """A checksum of the training data."""
+        digest = hashlib.sha256(repr((self.layout, self.truth.shape, self.label_multiple)).encode())
+        judged: list[NDArray[Any]] = [] if self.weights is None else [self.weights]
+        judged += [] if self.unknown is None else [self.unknown.indices, self.unknown.indptr]
+        judged += [] if self.soft is None else [self.soft.indices, self.soft.indptr, self.soft.data]
+        for array in (*self.tokens, self.truth.indices, self.truth.indptr, *judged):
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+        return digest.hexdigest()
+
+    def on(self, device: torch.device, multiple: int) -> Documents:
+        """The documents on a device; padded lengths are multiples of ``multiple``."""
+        return Documents(
+            self.tokens, self.layout, device, self.truth, multiple, self.label_multiple, self.weights, self.unknown, self.soft
+        )
 
 
 class _Pairs(NamedTuple):

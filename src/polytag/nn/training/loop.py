@@ -6,7 +6,6 @@ finished steps. With P processes the batches are the same as with one, and proce
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,17 +15,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from polytag.config.groups.training_settings import TrainingSettings
 from polytag.errors import ConfigError
 from polytag.nn.gpu.compiled_layers import compile_layers, drop_compiled
-from polytag.nn.gpu.memory_plan import batch_pieces, divided, free_memory
+from polytag.nn.gpu.memory_plan import divided, pieces_on
 from polytag.nn.sharding.sharded_optimiser import ShardedAdamW
 from polytag.nn.sharding.sharded_weights import ShardedLayers, spread_checkpoint
 from polytag.nn.training import checkpoint
-from polytag.nn.training.batch import Documents, Layout, TokenArrays, batches
+from polytag.nn.training.batch import Examples, batches
 from polytag.nn.training.cuda_graphs import GraphStep
 from polytag.nn.training.devices import pick_precision
 from polytag.nn.training.interrupts import held_back
@@ -42,31 +40,6 @@ if TYPE_CHECKING:
 
 _GRAPH_LENGTH = 16  # padded lengths of captured steps are multiples of this, so that there are few shapes
 _CHEAP = 10  # at the end of an epoch, a checkpoint is written after ten times the duration of the last one
-
-
-class Examples(NamedTuple):
-    """The training data of a network: the tokens and labels of documents, and the input layout.
-
-    With ``label_multiple`` every batch has the maximum number of labels of its documents, rounded up to such a multiple.
-    """
-
-    tokens: TokenArrays
-    truth: csr_array
-    layout: Layout
-    label_multiple: int = 0
-    weights: NDArray[np.float32] | None = None
-    unknown: csr_array | None = None
-    soft: csr_array | None = None
-
-    def key(self) -> str:
-        """A checksum of the training data."""
-        digest = hashlib.sha256(repr((self.layout, self.truth.shape, self.label_multiple)).encode())
-        judged: list[NDArray[Any]] = [] if self.weights is None else [self.weights]
-        judged += [] if self.unknown is None else [self.unknown.indices, self.unknown.indptr]
-        judged += [] if self.soft is None else [self.soft.indices, self.soft.indptr, self.soft.data]
-        for array in (*self.tokens, self.truth.indices, self.truth.indptr, *judged):
-            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
-        return digest.hexdigest()
 
 
 class Step(NamedTuple):
@@ -139,13 +112,11 @@ class _Training:
         capture = self._captures(dtype)
         padding = self.compute.pad_multiple
         multiple = max(padding, _GRAPH_LENGTH) if capture else padding
-        self.data = Documents(
-            examples.tokens, examples.layout, device, examples.truth, multiple, examples.label_multiple,
-            examples.weights, examples.unknown, examples.soft,
-        )  # fmt: skip
+        self.data = examples.on(device, multiple)
         if capture:
             compile_layers(network, self.compute.compile, self.data, settings.epochs)
-        self.pieces = self._pieces()
+        texts = math.ceil(settings.batch_size / self.processes.count)
+        self.pieces = pieces_on(device, network, self.data, texts, run)
         together = self.processes.count > 1
         self.divides = together and self.compute.shard != "none"  # all processes have a part of a checkpoint
         self.layers = ShardedLayers(network, self.processes) if together and self.compute.shard == "weights" else None
@@ -169,14 +140,6 @@ class _Training:
         keeps = run.folder is not None
         self.key = {"settings": setup.shaping(), "examples": examples.key()} if keeps else {}
         self.saved_at, self.saving_took = time.monotonic(), 0.0
-
-    def _pieces(self) -> int:
-        """The number of pieces of a batch, so that it fits into the memory of a GPU."""
-        if self.processes.device.type != "cuda":
-            return 1
-        texts = math.ceil(self.settings.batch_size / self.processes.count)
-        longest = int((self.data.lengths * self.data.windows).max(initial=1))
-        return batch_pieces(self.network, texts, longest, free_memory(self.processes.device), self.run)
 
     def _time_limit(self) -> TimeLimit | None:
         """The limit on the time of the training, if there is one."""
