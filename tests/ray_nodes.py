@@ -22,6 +22,7 @@ def same_modules() -> Iterator[None]:
     """Workers import what this process imports."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(part for part in sys.path if part))
+        patch.setenv("RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S", "120")  # a busy machine starts a client's server slowly
         yield
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from conftest import Command, Toy
 from polytag.classifier import Classifier
-from polytag.cluster import batch_prediction, work_parts
+from polytag.cluster import batch_prediction, ray_engine, work_parts
 from polytag.cluster.batch_prediction import predict_folder
 from polytag.cluster.piece_labelling import label_piece
 from polytag.cluster.sent_artefact import artefact_files, loaded
@@ -206,3 +206,43 @@ def test_spark_without_the_extra(monkeypatch: pytest.MonkeyPatch, run_folder: Pa
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(ConfigError, match=r"install polytag\[spark\]"):
         predict(None, run_folder)
+
+
+class ShyRay:
+    """A cluster that refuses a number of connections with one kind of error."""
+
+    def __init__(self, refusals: int, kind: type[Exception]) -> None:
+        self.refusals, self.kind, self.asked, self.ended = refusals, kind, 0, 0
+
+    def is_initialized(self) -> bool:
+        return False
+
+    def init(self, address: str, **options: Any) -> None:
+        self.asked += 1
+        if self.asked <= self.refusals:
+            raise self.kind("Initialization failure from server:\nTraceback\nRuntimeError: no backend\n")
+
+    def shutdown(self) -> None:
+        self.ended += 1
+
+
+@pytest.mark.parametrize(
+    ("refusals", "kind", "asked"),
+    [(0, ValueError, 1), (2, ConnectionAbortedError, 3), (3, ConnectionAbortedError, 3), (1, ConnectionError, 1)],
+)
+def test_a_cluster_that_cannot_take_a_client_yet_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, refusals: int, kind: type[Exception], asked: int
+) -> None:
+    shy = ShyRay(refusals, kind)
+    monkeypatch.setattr(ray_engine, "ray_module", lambda: shy)
+    monkeypatch.setattr(ray_engine, "PAUSE", 0.0)
+    if refusals < asked:
+        with ray_engine.connected("ray://somewhere:1") as found:
+            assert found is shy
+    else:
+        with (
+            pytest.raises(ConfigError, match=r"no Ray cluster answers at ray://somewhere:1 .*no backend"),
+            ray_engine.connected("ray://somewhere:1"),
+        ):
+            pass
+    assert shy.asked == asked

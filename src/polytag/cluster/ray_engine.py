@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,6 +19,8 @@ from polytag.errors import ConfigError, PolytagError
 
 log = logging.getLogger(__name__)
 LOCAL = "local"
+TRIES = 3  # a head under load may need longer for a client's server than Ray waits for it
+PAUSE = 5.0
 
 
 def ray_module() -> Any:
@@ -37,16 +40,32 @@ def connected(address: str) -> Iterator[Any]:
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     ours = not ray.is_initialized()
     if ours:
-        start = {"logging_level": logging.ERROR, "log_to_driver": False}
-        try:
-            ray.init(LOCAL, include_dashboard=False, **start) if address == LOCAL else ray.init(address, **start)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ConfigError(f"no Ray cluster answers at {address} ({str(error).splitlines()[0][:120]})") from None
+        _start(ray, address)
     try:
         yield ray
     finally:
         if ours:
             ray.shutdown()
+
+
+def _start(ray: Any, address: str) -> None:
+    """Connect; a cluster that answers but cannot take the client yet is asked again."""
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address == LOCAL:
+        options["include_dashboard"] = False
+    for left in reversed(range(TRIES)):
+        try:
+            ray.init(address, **options)
+            return
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            said = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+            if left and isinstance(error, ConnectionAbortedError):
+                log.warning("the Ray cluster at %s did not take the connection (%s); trying again", address, said[-1][:120])
+                ray.shutdown()
+                time.sleep(PAUSE)
+                continue
+            reason = said[0] if len(said) == 1 else f"{said[0]} {said[-1]}"
+            raise ConfigError(f"no Ray cluster answers at {address} ({reason[:240]})") from None
 
 
 class Labeller:
