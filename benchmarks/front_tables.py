@@ -17,7 +17,7 @@ def environments(found: dict[str, Any]) -> str:
     lines = ["| trial | Python | extras | dependencies | versions | result |", "|---|---|---|---|---|---|"]
     for row in found["rows"]:
         versions = ", ".join(f"{name} {row['packages'][name]}" for name in SHOWN if name in row["packages"])
-        result = f"**fails**: {row['failed']}" if "failed" in row else row.get("tests", "train, explain, predict work")
+        result = f"**fails**: {row['failed']}" if "failed" in row else row.get("tests") or f"works: {row['shows']}"
         cells = (row["name"], row["python"], row["extras"] or "none", row["dependencies"], versions, result)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -73,12 +73,16 @@ def sgm_speed(found: dict[str, Any]) -> str:
 
 
 def cpu_prediction(found: dict[str, Any]) -> str:
-    """Documents per second of every inference method."""
-    lines = [cells_of("method", "documents/s", "speed-up over the pipeline", "micro-F1"), cells_of(*["---"] * 4)]
-    for name, speed in found["documents_per_second"].items():
-        times = found["times_the_pipeline"].get(name, 1.0)
-        quality = found["agreement"].get(name)
-        lines.append(cells_of(name, f"{speed:.1f}", f"{times:.2f}", four_digits(quality["micro_f1"]) if quality else ""))
+    """Documents per second of every inference method, by processor."""
+    lines = [cells_of("processor", "method", "documents/s", "speed-up over the pipeline", "micro-F1"), cells_of(*["---"] * 5)]
+    for row in found["rows"]:
+        kind = row["machine"]["cpu"].removesuffix(" Processor").replace("(R)", "") + (", bf16" if row["bf16"] else "")
+        kind += f", torch limited to {row['hidden_from_torch']}" if row["hidden_from_torch"] else ""
+        for name, speed in row["documents_per_second"].items():
+            quality = row["agreement"].get(name)
+            times = row["times_the_pipeline"].get(name, 1.0)
+            score = four_digits(quality["micro_f1"]) if quality else ""
+            lines.append(cells_of(kind, name, f"{speed:.1f}", f"{times:.2f}", score))
     return "\n".join(lines)
 
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +25,47 @@ from lowest import lowest
 ROOT = Path(__file__).resolve().parent.parent
 TORCH = "torch>=2.6,<2.14"
 TRAIN = "polytag -q train sample/valid.jsonl.xz --labels sample/labels.jsonl --set c=1 --out runs/br"
-PREDICT = "polytag predict runs/br sample/test.jsonl.xz --out p"
-USE = f"polytag data sample --out sample && {TRAIN} && polytag explain runs/br chess && {PREDICT}"
+PREDICT = "polytag predict runs/br sample/test.jsonl.xz"
+SAMPLE = "polytag data sample --out sample"
+USE = f"{SAMPLE} && {TRAIN} && polytag explain runs/br chess && {PREDICT} --out p"
 SEARCH = "polytag tune sample/valid.jsonl.xz --range 'balance={low=0, high=1}' --set c=1 --trials 2 --out runs/tune"
 NETWORK = "polytag -q train sample/valid.jsonl.xz --model cnn --set epochs=1 --set filters=8 --set device=cpu --out runs/cnn"
+SKOS = "polytag labels write sample/labels.jsonl --out v.ttl"
+RAY = f"{PREDICT} --cluster local --out labelled"
+EXPORT = "polytag export runs/cnn --onnx"
+SERVE = "polytag serve runs/br --get /v1/models"
+REPORT = "polytag report runs/br --test sample/test.jsonl.xz --out r.html"
+SKLEARN = """
+from polytag.sklearn import PolytagClassifier
+texts, labels = ["goal match", "rain storm", "goal league", "wind storm"] * 5, [["sport"], ["weather"]] * 10
+assert len(PolytagClassifier(model="br").fit(texts, labels).predict(["goal"])) == 1
+"""
+MLFLOW = """
+import mlflow, pandas, polytag
+from polytag.mlflow import save_model
+save_model(polytag.Classifier.load("runs/br"), "tagger")
+assert len(mlflow.pyfunc.load_model("tagger").predict(pandas.DataFrame({"text": ["chess for the console", ""]}))) == 2
+"""
+SPARK = """
+from pyspark.sql import SparkSession
+from polytag.spark import predict
+session = SparkSession.builder.master("local[1]").getOrCreate()
+frame = session.createDataFrame([("chess for the console",), ("",)], ["text"])
+assert predict(frame, "runs/br").count() == 2
+"""
 FAST = ("test_artefact", "test_fixtures", "test_linear", "test_metrics", "test_corpus", "test_formats", "test_decision",
-        "test_cli", "test_classifier", "test_labels", "test_scores", "test_tfidf", "test_xlinear")  # fmt: skip
+        "test_cli", "test_classifier", "test_labels", "test_scores", "test_tfidf")  # fmt: skip
+
+
+def _python(code: str) -> str:
+    return f"python -c {shlex.quote(code)}"
 
 
 def readme() -> str:
     """The commands and the Python examples of README.md in order, as one line for a shell; set-up is left out."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.findall(r"^\$ ((?:polytag|head) [^\n]+)$|^```python\n(.+?)^```", text, re.DOTALL | re.MULTILINE)
-    return " && ".join(command or f"python -c {shlex.quote(code)}" for command, code in found)
+    return " && ".join(command or _python(code) for command, code in found)
 
 
 @dataclass(frozen=True)
@@ -47,6 +75,7 @@ class Trial:
     python: str = "python3.11"
     extras: str = ""
     then: str = USE
+    shows: str = "train, explain, predict"
     oldest: bool = False
     tests: bool = False
 
@@ -58,31 +87,37 @@ class Trial:
 
 TRIALS = {
     "core": Trial(),
-    "readme": Trial(then=readme()),
+    "readme": Trial(then=readme(), shows="the commands of README.md"),
     "core-3.12": Trial("python3.12"),
     "core-3.13": Trial("python3.13"),
-    "serve": Trial(extras="serve", then=f"{USE} && polytag serve runs/br --get /v1/models"),
-    "skos": Trial(extras="skos", then="polytag data sample --out sample && polytag labels write sample/labels.jsonl --out v.ttl"),
-    "sklearn": Trial(extras="sklearn", then="python -c 'from polytag.sklearn import PolytagClassifier as P; P()'"),
-    "tune": Trial(extras="tune", then=f"polytag data sample --out sample && {SEARCH}"),
-    "report": Trial(extras="report", then=f"{USE} && polytag report runs/br --test sample/test.jsonl.xz --out r.html"),
-    "postgres": Trial(extras="postgres", then="python -c 'import psycopg, polytag'"),
-    "mlflow": Trial(extras="mlflow", then="python -c 'import polytag.mlflow'"),
-    "cluster": Trial(extras="cluster", then="python -c 'import ray.data, polytag'"),
-    "spark": Trial(extras="spark", then="python -c 'import pyspark, polytag.spark'"),
-    "nn": Trial(extras="nn", then=f"{USE} && {NETWORK}"),
-    "nn-serve": Trial(extras="nn,serve", then=f"{USE} && {NETWORK} && polytag serve runs/br runs/cnn --get /v1/models"),
-    "export": Trial(extras="nn,export", then=f"{USE} && {NETWORK} && polytag export runs/cnn --onnx"),
+    "serve": Trial(extras="serve", then=f"{USE} && {SERVE}", shows="train, explain, predict, serve"),
+    "skos": Trial(extras="skos", then=f"{SAMPLE} && {SKOS}", shows="labels to SKOS"),
+    "sklearn": Trial(extras="sklearn", then=_python(SKLEARN), shows="fit and predict of the estimator"),
+    "tune": Trial(extras="tune", then=f"{SAMPLE} && {SEARCH}", shows="a search of two trials"),
+    "report": Trial(extras="report", then=f"{USE} && {REPORT}", shows="train, explain, predict, report"),
+    "postgres": Trial(extras="postgres", then=_python("import psycopg, polytag"), shows="import of the driver"),
+    "mlflow": Trial(extras="mlflow", then=f"{SAMPLE} && {TRAIN} && {_python(MLFLOW)}", shows="save as a model, load, predict"),
+    "cluster": Trial(extras="cluster", then=f"{USE} && {RAY}", shows="train, explain, predict, predict with Ray"),
+    "spark": Trial(extras="spark", then=f"{SAMPLE} && {TRAIN} && {_python(SPARK)}", shows="train, predict of a Spark frame"),
+    "nn": Trial(extras="nn", then=f"{USE} && {NETWORK}", shows="train, explain, predict, a network"),
+    "nn-serve": Trial(extras="nn,serve", then=f"{USE} && {NETWORK} && {SERVE}", shows="train, explain, a network, serve"),
+    "export": Trial(extras="nn,export", then=f"{USE} && {NETWORK} && {EXPORT}", shows="a network, export to ONNX"),
     "oldest": Trial(oldest=True, tests=True),
-    "oldest-serve": Trial(extras="serve", then=f"{USE} && polytag serve runs/br --get /v1/models", oldest=True),
     "tests-3.12": Trial("python3.12", tests=True),
     "tests-3.13": Trial("python3.13", tests=True),
 }  # fmt: skip
+for _extra in ("serve", "skos", "sklearn", "tune", "report", "postgres", "mlflow", "cluster", "spark"):
+    TRIALS[f"oldest-{_extra}"] = replace(TRIALS[_extra], oldest=True)
 
 
 def run_trial(name: str, trial: Trial, wheel: Path) -> dict[str, Any]:
     """Make the environment, install, do; the row says what was installed and how it ended."""
-    row: dict[str, Any] = {"name": name, "extras": trial.extras, "dependencies": "lowest" if trial.oldest else "newest"}
+    row: dict[str, Any] = {
+        "name": name,
+        "extras": trial.extras,
+        "dependencies": "lowest" if trial.oldest else "newest",
+        "shows": trial.shows,
+    }
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         start = time.perf_counter()

@@ -154,7 +154,8 @@ class _Work(NamedTuple):
         """The mean loss of held-out texts, with the same hidden tokens each time; dropout is on only for pairs."""
         self.network.train(self.settings.objective == "pairs")
         device = next(self.network.parameters()).device
-        with seeded(self.settings.seed), torch.no_grad(), autocast(device, pick_precision(self.settings.precision, device)):
+        dtype = pick_precision(self.settings.precision, device, self.network)
+        with seeded(self.settings.seed), torch.no_grad(), autocast(device, dtype):
             each = [(float(self.loss(self.network, batch)), len(batch.rows)) for batch in self._held_batches(device)]
         self.network.train()
         return sum(loss * count for loss, count in each) / max(1, sum(count for _, count in each))

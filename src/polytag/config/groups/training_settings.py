@@ -55,7 +55,9 @@ class ComputeSettings:
     """Device."""
 
     device: str = param("auto", "device: auto = cuda if there is one", choices=DEVICES)
-    precision: str = param("auto", "precision of matrix products; auto = bf16 on a GPU that supports it", choices=PRECISIONS)
+    precision: str = param(
+        "auto", "precision of products; auto = bf16 if the GPU, or for transformers the CPU, has it", choices=PRECISIONS
+    )
     graphs: bool = param(True, "whether training steps are captured as CUDA graphs where possible")
     compile: str = param(
         "auto", "whether the layers of a transformer are compiled for training on a GPU; auto = if that saves time",

@@ -113,7 +113,7 @@ class ClusterMatcher(NeuralModel):
         if self.with_vector and isinstance(network, MatchNetwork):  # an export already returns vectors
             network = WithVector(network)
         n_clusters = len(self.labels)
-        with torch.inference_mode(), autocast(device, pick_precision(self.compute.precision, device)):
+        with torch.inference_mode(), autocast(device, pick_precision(self.compute.precision, device, self.network)):
             for rows, batch in encoding_batches(data, self._rows_at_once()):
                 outputs = network(batch.ids, batch.mask)
                 found = log_probabilities(outputs[:, :n_clusters], self.objective.loss).cpu().numpy()

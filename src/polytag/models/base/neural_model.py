@@ -287,7 +287,7 @@ class NeuralModel(Model):
         sets = np.full((len(data), self._decoded_width()), -1, dtype=np.int32)
         logs = np.zeros(len(data), dtype=np.float32)
         network = self._inference_module(device)
-        with torch.inference_mode(), autocast(device, pick_precision(self.compute.precision, device)):
+        with torch.inference_mode(), autocast(device, pick_precision(self.compute.precision, device, self.network)):
             places = BATCH if isinstance(network, OnnxNetwork) else 0
             for rows, batch in encoding_batches(data, self._rows_at_once(), places):
                 found, decided, log_probability = self._infer(network, batch)
@@ -320,7 +320,7 @@ class NeuralModel(Model):
     def _inference_module(self, device: torch.device) -> nn.Module:
         """The module that computes the logits: the network, or its ONNX export for float32 on a CPU."""
         assert self.network is not None
-        if self.exported is None or device.type != "cpu" or pick_precision(self.compute.precision, device) is not None:
+        if self.exported is None or device.type != "cpu" or self.compute.precision not in ("auto", "fp32"):
             return for_inference(self.network.eval())
         if isinstance(self.exported, Path):
             self.exported = open_export(self.exported, self._outputs())

@@ -26,7 +26,7 @@ def document_vectors(encoder: Encoder, arrays: TokenArrays, layout: Layout, pool
     device = next(encoder.parameters()).device
     found = np.zeros((len(arrays.lengths), encoder.hidden), dtype=np.float32)
     encoder.eval()
-    with torch.inference_mode(), autocast(device, pick_precision(precision, device)):
+    with torch.inference_mode(), autocast(device, pick_precision(precision, device, encoder)):
         for rows, batch in encoding_batches(Documents(arrays, layout, device), len(found)):
             vectors = pool(encoder(batch.ids, batch.mask), batch.mask, pooling).float()
             found[rows] = torch.nn.functional.normalize(vectors, dim=1).cpu().numpy()
@@ -43,7 +43,7 @@ def vector_shares(encoder: Encoder, batch: Batch, pooling: str, precision: str) 
     if pooling == "cls":
         return None
     encoder.eval()
-    with torch.inference_mode(), autocast(device, pick_precision(precision, device)):
+    with torch.inference_mode(), autocast(device, pick_precision(precision, device, encoder)):
         states = encoder(batch.ids, batch.mask)  # (1, length, hidden)
         vector = pool(states, batch.mask, pooling).float()
     inside = states[0].double().cpu() * batch.mask[0, :, None].cpu()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import nn
 
 from polytag.errors import ConfigError
 
@@ -32,13 +34,26 @@ def pick_device(name: str) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def pick_precision(name: str, device: torch.device) -> torch.dtype | None:
-    """The type of matrix products, or None for float32; on a GPU, ``auto`` is bf16 if supported, else fp16."""
+def pick_precision(name: str, device: torch.device, network: nn.Module) -> torch.dtype | None:
+    """The type of matrix products, or None for float32.
+
+    ``auto`` is bf16 on a GPU that supports it, else fp16. On a CPU it is bf16 for the networks that gain by it, if the processor
+    multiplies in bf16, else float32.
+    """
     if name != "auto":
         return _TYPES[name]
-    if device.type != "cuda":
-        return None
-    return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    gains = any(getattr(module, "gains_by_bf16", False) for module in network.modules())
+    return torch.bfloat16 if device.type == "cpu" and gains and multiplies_in_bf16() else None
+
+
+@functools.cache
+def multiplies_in_bf16() -> bool:
+    """Whether this processor has products in bf16, and oneDNN is allowed to use them."""
+    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
+    found = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
+    return bool(found) and any(part in allowed for part in ("ALL", "DEFAULT", "BF16", "FP16", "AMX"))
 
 
 def autocast(device: torch.device, dtype: torch.dtype | None) -> torch.autocast:

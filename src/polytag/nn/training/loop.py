@@ -108,7 +108,7 @@ class _Training:
         encoder = getattr(network, "encoder", None)
         if encoder is not None:
             encoder.freeze(settings.frozen_layers)
-        dtype = pick_precision(self.compute.precision, device)
+        dtype = pick_precision(self.compute.precision, device, network)
         capture = self._captures(dtype)
         padding = self.compute.pad_multiple
         multiple = max(padding, _GRAPH_LENGTH) if capture else padding

@@ -70,7 +70,7 @@ def result(number: str, service: ServiceOf, caller: CallerOf) -> FileResponse:
     return FileResponse(path, media_type="application/x-ndjson", filename="predictions.jsonl")
 
 
-@router.delete("/v1/jobs/{number}", status_code=204)
+@router.delete("/v1/jobs/{number}", status_code=204, response_model=None)
 def stop(number: str, service: ServiceOf, caller: CallerOf) -> None:
     """Stop a job and delete its corpus and its result."""
     service.jobs.delete(service.jobs.get(number, caller.name))
