@@ -71,7 +71,7 @@ def main() -> None:
             rows[name] = {"tutorial": name, **play(PAGES / f"{name}.md", Path(folder))}
             os.chdir(ROOT)
         print(rows[name], flush=True)
-        note = "Two shared cores, with other processes at work; a filled cache of compiled code; one run each."
+        note = "Two cores without other work; a filled cache of compiled code; one run each."
         made = {"command": "python benchmarks/tutorials.py", "note": note, "rows": [rows[one] for one in names if one in rows]}
         out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
 
