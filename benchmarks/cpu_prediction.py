@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -60,7 +61,9 @@ def trained(folder: Path, out: Path, steps: int) -> Path:
 
 def prepared(run: Path, method: str) -> Classifier:
     """The classifier of a run with its network in torch or exported; in torch, ``auto`` chooses the precision unless named."""
-    classifier = Classifier.load(run)
+    own = run.with_name(f"{run.name} {method}")  # an export is read more than once
+    shutil.copytree(run, own)
+    classifier = Classifier.load(own)
     model = classifier.model
     assert isinstance(model, NeuralModel)
     if method.startswith("torch"):
@@ -68,9 +71,8 @@ def prepared(run: Path, method: str) -> Classifier:
         model.compute.precision = "fp32" if method.endswith("float32") else "auto"
         return classifier
     onnx_export.SEVEN_BITS = not method.endswith("all bits")
-    model.export(artefact_folder(run), int8="int8" in method)
-    assert model.use_export(artefact_folder(run))
-    classifier.predict(["a text"])  # opens the file, before the next export replaces it
+    model.export(artefact_folder(own), int8="int8" in method)
+    assert model.use_export(artefact_folder(own))
     return classifier
 
 
@@ -160,7 +162,11 @@ def main() -> None:
     count = min(told.documents or len(test), len(test))
     corpus = test.subset([row * len(test) // count for row in range(count)])
     with tempfile.TemporaryDirectory() as temporary:
-        run = told.run or trained(folder, Path(temporary) / "run", told.steps)
+        run = Path(temporary) / "run"
+        if told.run:
+            shutil.copytree(told.run, run)
+        else:
+            trained(folder, run, told.steps)
         found = measure(run, corpus, test, told.rounds)
     told_options = (("run", told.run and "RUN"), ("documents", told.documents), ("rounds", told.rounds))
     options = "".join(f" --{key} {value}" for key, value in told_options if value)
