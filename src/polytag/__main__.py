@@ -1,5 +1,5 @@
 """``python -m polytag`` is the command line."""
 
-from polytag.cli.app import main
+from polytag.cli.entry import start
 
-main()
+start()

@@ -142,7 +142,3 @@ def _run() -> int:
 def _refused(reason: str) -> int:
     note(f"polytag: {reason}")
     return 2
-
-
-if __name__ == "__main__":
-    main()
