@@ -200,7 +200,7 @@ def test_a_mixture_predicts_as_it_was_judged(toy: Toy, shop: type[InProcess], mo
     found = automatic(toy.train, toy.valid, Wanted(1.0)).found
     lane = [one for one in found.tried if one.value is not None]
     assert len(lane) == 3
-    monkeypatch.setattr("polytag.auto.choice.noise", lambda documents: -1.0)  # any mixture is taken
+    monkeypatch.setattr("polytag.auto.choice._GAIN", -1.0)  # any mixture is taken
     mixed = automatic(toy.train, toy.valid, Wanted(1.0))
     assert len(mixed.found.choice.parts) > 1
     assert mixed.classifier.recipe.model == "mixed"

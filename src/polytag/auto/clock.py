@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from polytag.auto.facts import Facts
 from polytag.auto.ladder import Candidate
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _RESERVED = 0.06  # share of the time that is kept for mixing, thresholds and saving
 _LEAST_RESERVED = 4.0  # seconds
@@ -16,6 +17,7 @@ _TOKENS = 1.35  # tokens per word
 _GPU = 2e13  # operations per second that a small batch reaches
 _BACKWARD = 3.0  # cost of a training step relative to inference
 _MINILM, _HIDDEN = 10.7e6, 384  # weights of the packaged encoder, without its word embeddings
+_SHARE = 0.6  # of the speed of products; softmax, norms and conversions take the rest
 _MOMENT = 0.06  # seconds of one measurement of the speed
 _FILTERS = 2 * 300 * 256 * (3 + 4 + 5)  # operations per token of the default convolutions
 
@@ -63,13 +65,17 @@ def machine_speed(gpu: bool) -> float:
     """Operations per second of matrix products of the size that networks have here."""
     if gpu:
         return _GPU
-    a = np.ones((1024, _HIDDEN), dtype=np.float32)
-    b = np.ones((_HIDDEN, 4 * _HIDDEN), dtype=np.float32)
+    import torch
+
+    from polytag.nn.training.devices import multiplies_in_bf16
+
+    dtype = torch.bfloat16 if multiplies_in_bf16() else torch.float32  # as the encoder will compute
+    a, b = torch.ones((1024, _HIDDEN), dtype=dtype), torch.ones((_HIDDEN, 4 * _HIDDEN), dtype=dtype)
     a @ b  # starts the threads
-    return 0.6 * 2 * a.size * b.shape[1] / min(_seconds(a, b) for _ in range(5))  # softmax and norms take the rest
+    return _SHARE * 2 * a.numel() * b.shape[1] / min(_seconds(a, b) for _ in range(5))
 
 
-def _seconds(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+def _seconds(a: Tensor, b: Tensor) -> float:
     """Seconds of a product, over a short time; the smallest of several is that of a moment without other work."""
     start, rounds = time.monotonic(), 0
     while time.monotonic() - start < _MOMENT:
