@@ -32,9 +32,35 @@ def tutorials(found: dict[str, Any]) -> str:
     return "\n".join([*lines, "", found["note"]])
 
 
+def automatic(found: dict[str, Any]) -> str:
+    """``auto`` and every model with the same time: micro-F1 on test, seconds, and the difference with its interval."""
+    head = ("corpus", "minutes", "model", "micro-F1", "seconds", "auto minus this", "95 % interval")
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for corpus, times in found.items():
+        if corpus in ("command", "machine", "note"):
+            continue
+        for minutes, rows in times.items():
+            for model in sorted(rows, key=lambda name: -rows[name].get("micro_f1", 0.0)):
+                row = rows[model]
+                if not row["finished"]:
+                    lines.append(f"| {corpus} | {minutes} | {model} | not finished in time | | | |")
+                    continue
+                gap = row.get("auto_minus_this", {}).get("micro_f1")
+                shown = (f"{gap[0]:+.4f}", f"{gap[1]:+.4f} to {gap[2]:+.4f}") if gap else ("", "")
+                name = "**auto**" if model == "auto" else model
+                cells = (corpus, minutes, name, f"{row['micro_f1']:.4f}".lstrip("0"), f"{row['seconds']:.0f}", *shown)
+                lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def write_docs(docs: Path, results: Path) -> None:
     """Put every table that has results into its pages."""
-    for name, page, made in (("environments", "platforms.md", environments), ("tutorials", "tutorials/index.md", tutorials)):
+    pages = (
+        ("environments", "platforms.md", environments),
+        ("tutorials", "tutorials/index.md", tutorials),
+        ("auto", "auto.md", automatic),
+    )
+    for name, page, made in pages:
         path = results / f"{name}.json"
         if path.exists():
             put(docs / page, name, made(json.loads(path.read_text(encoding="utf-8"))))

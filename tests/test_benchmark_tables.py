@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCS = ("extreme", "platforms", "tutorials/half-a-million", "tutorials/index")
+DOCS = ("auto", "extreme", "platforms", "tutorials/half-a-million", "tutorials/index")
 CHAPTERS = [path.relative_to(ROOT) for path in sorted((ROOT / "benchmarks" / "book").glob("*.md"))]
 WRITTEN = [Path(name) for name in ("README.md", *(f"docs/{name}.md" for name in DOCS))] + CHAPTERS
 
