@@ -48,7 +48,7 @@ def states_of(model: SequenceModel, texts: list[str], device: torch.device) -> l
     data = Documents(
         tokenise(model.tokens, prepare(texts, model.texts.preprocess, model.texts.max_words)), model._layout(), device
     )
-    with torch.inference_mode(), autocast(device, pick_precision(model.compute.precision, device)):
+    with torch.inference_mode(), autocast(device, pick_precision(model.compute.precision, device, network)):
         return [network(batch.ids, batch.mask) for _, batch in encoding_batches(data, model._rows_at_once())]
 
 

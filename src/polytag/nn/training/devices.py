@@ -34,17 +34,17 @@ def pick_device(name: str) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def pick_precision(name: str, device: torch.device, network: nn.Module) -> torch.dtype | None:
+def pick_precision(name: str, device: torch.device, network: nn.Module | None = None) -> torch.dtype | None:
     """The type of matrix products, or None for float32.
 
-    ``auto`` is bf16 on a GPU that supports it, else fp16. On a CPU it is bf16 for the networks that gain by it, if the processor
-    multiplies in bf16, else float32.
+    ``auto`` is bf16 on a GPU that supports it, else fp16. On a CPU it is bf16 for a ``network`` that gains by it, if the
+    processor multiplies in bf16, else float32.
     """
     if name != "auto":
         return _TYPES[name]
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-    gains = any(getattr(module, "gains_by_bf16", False) for module in network.modules())
+    gains = network is not None and any(getattr(module, "gains_by_bf16", False) for module in network.modules())
     return torch.bfloat16 if device.type == "cpu" and gains and multiplies_in_bf16() else None
 
 
