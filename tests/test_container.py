@@ -30,13 +30,13 @@ cd "$WORK"
 exec unshare --user --map-user={USER} --map-group={USER} prlimit --data={MEGABYTES << 20} env -u RUN -u WORK "$@"
 """
 MEASURED = """
-import re, runpy, sys
-sys.argv[0] = "polytag"
-try:
-    runpy.run_module("polytag", run_name="__main__")
-finally:
+import atexit, re, runpy, sys
+def peak():
     status = open("/proc/self/status").read()  # getrusage would know the memory of the process that started this one, too
     print("peak", int(re.search(r"VmHWM:\\s*(\\d+)", status)[1]) // 1024, file=sys.stderr)
+atexit.register(peak)
+sys.argv[0] = "polytag"
+runpy.run_module("polytag", run_name="__main__")
 """
 
 
