@@ -59,10 +59,9 @@ def trained(folder: Path, out: Path, steps: int) -> Path:
     return out
 
 
-def prepared(run: Path, method: str) -> Classifier:
+def prepared(run: Path, method: str, own: Path) -> Classifier:
     """The classifier of a run with its network in torch or exported; in torch, ``auto`` chooses the precision unless named."""
-    own = run.with_name(f"{run.name} {method}")  # an export is read more than once
-    shutil.copytree(run, own)
+    shutil.copytree(run, own)  # an export is read more than once
     classifier = Classifier.load(own)
     model = classifier.model
     assert isinstance(model, NeuralModel)
@@ -109,9 +108,9 @@ def seconds(predict: Predict, texts: list[str]) -> float:
     return time.perf_counter() - start
 
 
-def measure(run: Path, corpus: Corpus, test: Corpus, rounds: int) -> dict[str, Any]:
+def measure(run: Path, corpus: Corpus, test: Corpus, rounds: int, place: Path) -> dict[str, Any]:
     """Documents per second of every method on some documents, and how well each agrees with float32 in torch on all."""
-    ours = {name: prepared(run, name) for name in METHODS if name.startswith("torch") or not HIDDEN}
+    ours = {name: prepared(run, name, place / name) for name in METHODS if name.startswith("torch") or not HIDDEN}
     part = corpus.texts[:: max(1, len(corpus) // TRIED)]
     pipes = {size: pipeline(ours["torch float32"], size) for size in BATCH_SIZES}
     tried = {size: len(part) / seconds(pipe, part) for size, pipe in pipes.items() if pipe(part[:2])}
@@ -162,12 +161,9 @@ def main() -> None:
     count = min(told.documents or len(test), len(test))
     corpus = test.subset([row * len(test) // count for row in range(count)])
     with tempfile.TemporaryDirectory() as temporary:
-        run = Path(temporary) / "run"
-        if told.run:
-            shutil.copytree(told.run, run)
-        else:
-            trained(folder, run, told.steps)
-        found = measure(run, corpus, test, told.rounds)
+        place = Path(temporary)
+        run = told.run or trained(folder, place / "run", told.steps)
+        found = measure(run, corpus, test, told.rounds, place)
     told_options = (("run", told.run and "RUN"), ("documents", told.documents), ("rounds", told.rounds))
     options = "".join(f" --{key} {value}" for key, value in told_options if value)
     row = {

@@ -325,3 +325,18 @@ def test_sentences_name_the_winner_first(toy: Toy, shop: type[InProcess]) -> Non
     assert reasons(ended.found)[0].startswith(ended.found.choice.name)
     again = of_choice(ended.found.choice, Wanted(1.0), (toy.train, toy.valid), {})
     assert again.predict(toy.test.texts[:5]) == ended.classifier.predict(toy.test.texts[:5])
+
+
+@pytest.mark.parametrize("able", [False, True])
+def test_the_speed_is_that_of_products_as_the_encoder_has_them(able: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bf16 where the processor has it; measured in float32 the encoder would seem twice as slow, and be left out."""
+    torch = pytest.importorskip("torch")
+    from polytag.auto import clock
+    from polytag.nn.training import devices
+
+    seen: list[Any] = []
+    monkeypatch.setattr(devices, "multiplies_in_bf16", lambda: able)
+    monkeypatch.setattr(clock, "_seconds", lambda a, b: seen.append((a.dtype, b.dtype)) or 0.5)
+    wanted = torch.bfloat16 if able else torch.float32
+    assert clock.machine_speed(gpu=False) == pytest.approx(0.6 * 2 * 1024 * 384 * 1536 / 0.5)
+    assert set(seen) == {(wanted, wanted)}

@@ -20,14 +20,20 @@ def test_threads_end_and_registered_functions_are_called(tmp_path: Path) -> None
     """Threads first, as the interpreter does; what is still in a buffer is written."""
     done = ended(
         """
-        import atexit, sys, threading, time
+        import atexit, gc, sys, threading, time
         from polytag.cli.entry import start
+
+        class Left:
+            def __del__(self) -> None:
+                print("taken apart")
+
+        left = Left()
 
         def late() -> None:
             time.sleep(0.3)
             print("thread", end=" ")
 
-        atexit.register(lambda: print("registered", end=" "))
+        atexit.register(lambda: print(gc.get_threshold()[0], "registered", end=" "))
         threading.Thread(target=late).start()
         sys.argv = ["polytag", "--version"]
         start()
@@ -36,6 +42,7 @@ def test_threads_end_and_registered_functions_are_called(tmp_path: Path) -> None
         tmp_path,
     )
     assert done.returncode == 0 and done.stderr == ""
+    assert "200000 registered" in done.stdout and "taken apart" not in done.stdout
     assert done.stdout.split()[-1] == "registered" and "thread" in done.stdout and "after" not in done.stdout
 
 
