@@ -41,17 +41,18 @@ RANKED = tuple(f"{name}@{k}" for name in ("r", "psp") for k in (1, 3, 5))
 def run_one(told: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
     """Train once and measure."""
     from polytag import Classifier, LabelSet
+    from polytag.models.mixed import Mixed
     from polytag.run import Run
 
     folder = told.data / job["corpus"]
     labels = LabelSet.read(next(folder.glob("labels.jsonl*")))
     names = ("train", "valid", "test")[: 2 + told.test]
     files = {name: [name, *(job.get("extra", []) if name == "train" else [])] for name in names}
-    parts = {name: _first(_read(folder, files[name], labels), told.documents) for name in names}
+    documents = {name: _first(_read(folder, files[name], labels), told.documents) for name in names}
     classifier = Classifier(job["model"], {**_filled(job.get("options", {}), told), "seed": told.seed})
     log = _Log()
     start = time.perf_counter()
-    classifier.fit(parts["train"], parts["valid"], log.watching(Run()))
+    classifier.fit(documents["train"], documents["valid"], log.watching(Run()))
     row: dict[str, Any] = {
         "seed": told.seed,
         "train_seconds": time.perf_counter() - start,
@@ -60,18 +61,19 @@ def run_one(told: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
     row |= {"by_epoch": log.values, "mixing": log.mixing, "power": log.power}
     if told.runs:
         classifier.save(run_folder(told.runs, job, told.seed))
-    folded = job["model"] == "mixed" and job.get("options", {}).get("folds")
-    learned = folded or classifier.model.learns_from_valid  # from validation documents too: no metrics on them
+    parts = [part.model for part in classifier.model.trained] if isinstance(classifier.model, Mixed) else [classifier.model]
+    folded = isinstance(classifier.model, Mixed) and job.get("options", {}).get("folds")
+    learned = folded or any(model.learns_from_valid for model in parts)  # from validation documents too: no metrics on them
     kept = {}
     for name in names[2 if learned else 1 :]:
         start = time.perf_counter()
-        row[name] = _kept(classifier.evaluate(parts[name]))
+        row[name] = _kept(classifier.evaluate(documents[name]))
         row[f"{name}_seconds"] = time.perf_counter() - start
-        row[f"{name}_matching"] = _matching(classifier.model, parts[name])
-        row[f"{name}_variants"] = [_varied(classifier, parts[name], options) for options in job.get("variants", [])]
+        row[f"{name}_matching"] = _matching(classifier.model, documents[name])
+        row[f"{name}_variants"] = [_varied(classifier, documents[name], options) for options in job.get("variants", [])]
         rules = job.get("decisions", [])
         if rules or told.keep or told.scores:
-            scored = _Scored(classifier, parts[name])
+            scored = _Scored(classifier, documents[name])
             row[f"{name}_decisions"] = {str(rule): scored.judged(rule) for rule in rules}
             kept[name] = scored
     place = f"{job['name'].replace(' ', '-')}-{told.seed}.npz"
