@@ -58,13 +58,16 @@ _STEP = ("gathering", "encoder forward", "encoder backward", "decoder forward", 
 def sgm_speed(found: dict[str, Any]) -> str:
     """Documents per second of SGM and its variants, then the GPU time of the parts of a step."""
     rows = found["rows"]
-    first = rows["before"]["speed"]["documents_per_second"]
     lines = [cells_of("training", "documents/s", "ms per step", "speed-up over before"), cells_of(*["---"] * 4)]
     for name, row in rows.items():
         if "speed" not in row:
             continue
-        speed = row["speed"]
-        faster = f"{speed['documents_per_second'] / first:.2f}" if row["model"] == "sgm" and not row["options"] else ""
+        speed, first = row["speed"], row.get("before_in_the_same_run", rows["before"]["speed"])
+        faster = (
+            f"{speed['documents_per_second'] / first['documents_per_second']:.2f}"
+            if row["model"] == "sgm" and not row["options"]
+            else ""
+        )
         lines.append(cells_of(name, f"{speed['documents_per_second']:,.0f}", f"{speed['step_ms']:.1f}", faster))
     timed = {name: row["parts"]["ms"] for name, row in rows.items() if "parts" in row}
     lines += ["", cells_of("GPU time of a step, ms", *timed), cells_of(*["---"] * (1 + len(timed)))]

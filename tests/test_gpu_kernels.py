@@ -18,7 +18,7 @@ from torch.nn import functional
 from polytag.config.groups.training_settings import ComputeSettings
 from polytag.errors import ConfigError
 from polytag.nn.encoding.encoders import Transformer
-from polytag.nn.gpu import attention_kernels, compiled_layers, lstm_kernels
+from polytag.nn.gpu import attention_kernels, compiled_layers
 from polytag.nn.gpu.half_norm import keep_half_precision
 from polytag.nn.gpu.memory_plan import batch_pieces, divided, needed
 from polytag.nn.gpu.padded_attention import length_mask
@@ -34,38 +34,6 @@ pytestmark = [
 def off_by(found: Tensor, expected: Tensor) -> float:
     """The relative error."""
     return float((found.double() - expected.double()).norm() / expected.double().norm())
-
-
-# -- LSTM --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("length", "batch", "size"), [(5, 3, 24), (3, 18, 16)])
-def test_two_lstms_are_those_of_torch_and_so_are_their_gradients(length: int, batch: int, size: int) -> None:
-    """States, final cells, and the gradients of the input and of all weights; 18 documents need two programs."""
-    torch.manual_seed(0)
-    sides = [torch.nn.LSTM(size, 64) for _ in range(2)]
-    x = torch.randn(2, length, batch, size, requires_grad=True)
-    outputs = [lstm(x[side]) for side, lstm in enumerate(sides)]
-    states, cells = torch.stack([out[0] for out in outputs]), torch.stack([out[1][1][0] for out in outputs])
-    to_states, to_cells = torch.randn_like(states), torch.randn_like(cells)
-    weights = [parameter for lstm in sides for parameter in lstm.parameters()]
-    expected = torch.autograd.grad((states * to_states).sum() + (cells * to_cells).sum(), [x, *weights])
-    inputs, recurrent, *biases = (torch.stack(both) for both in zip(*(list(lstm.parameters()) for lstm in sides), strict=True))
-    found, final = lstm_kernels.two_lstms(x, inputs, recurrent, biases[0] + biases[1])
-    assert off_by(found, states) < 1e-3 and off_by(final, cells) < 1e-3
-    gradients = torch.autograd.grad((found.float() * to_states).sum() + (final * to_cells).sum(), [x, *weights])
-    assert max(map(off_by, gradients, expected)) < 2e-3
-
-
-def test_programs_never_exceed_the_multiprocessors() -> None:
-    """They wait for each other, so all must run at the same time; otherwise the kernels are not used."""
-    for processors in (16, 46, 108, 132):
-        for batch in (1, 16, 64, 200, 512, 4096):
-            for hidden in (64, 128, 256):
-                rows = lstm_kernels._rows(batch, hidden, processors)
-                assert rows == 0 or 2 * -(-batch // rows) * (hidden // 64) <= processors
-    assert lstm_kernels._rows(64, 256, 132) == 16  # SGM on an H200
-    assert lstm_kernels._rows(4096, 256, 132) == 0
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------

@@ -7,8 +7,6 @@ matrices. For one layer in one direction, torch selects cuDNN's persistent kerne
 
 from __future__ import annotations
 
-import functools
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -32,6 +30,8 @@ class BothWays(nn.Module):
 
         ``lengths`` is (batch, 1).
         """
+        if self._has_kernels(states):
+            return self._by_kernels(states, lengths)[0]
         rows = _turned_rows(len(states), lengths)
         right, left, _ = self._encode(states, _turned(states, rows), _weights(self.right), _weights(self.left))
         return torch.cat([right, _turned(left, rows)], dim=2)
@@ -41,6 +41,9 @@ class BothWays(nn.Module):
 
         Padding follows the text. It must not change the cell, so an additional input closes the gates there.
         """
+        if self._has_kernels(states):
+            found, last_states, last_cells = self._by_kernels(states, lengths)
+            return found, torch.cat([last_states, last_cells], dim=1).to(found.dtype)
         rows = _turned_rows(len(states), lengths)
         padding = torch.arange(len(states), device=states.device)[:, None] >= lengths.T  # (length, batch)
         there, back = (_flagged(side, padding) for side in (states, _turned(states, rows)))
@@ -53,11 +56,24 @@ class BothWays(nn.Module):
     def _encode(self, there: Tensor, back: Tensor, right: list[Tensor], left: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """The states of each direction in its own order, and the final cells (batch, 2 * hidden) of both."""
         if there.is_cuda and self.training and torch.is_autocast_enabled("cuda"):
-            quick = _kernels_fit(there.shape[1], right[1].shape[1], there.device)
-            return _by_kernels(there, back, right, left) if quick else self._in_one(there, back, right, left)
+            return self._in_one(there, back, right, left)
         first, first_cell = _lstm(there, right, self.training)
         second, second_cell = _lstm(back, left, self.training)
         return first, second, torch.cat([first_cell, second_cell], dim=1)
+
+    def _has_kernels(self, states: Tensor) -> bool:
+        """Whether our kernels can run: in training in half precision, on a GPU that has what they need."""
+        if not (states.is_cuda and self.training and torch.is_autocast_enabled("cuda")):
+            return False
+        from polytag.nn.gpu.lstm_kernels import fits
+
+        return fits(self.right.hidden_size, states.device)
+
+    def _by_kernels(self, states: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The states of both directions (length, batch, 2 * hidden), their last states and last cells (batch, 2 * hidden)."""
+        from polytag.nn.gpu.lstm_kernels import both_ways
+
+        return both_ways(states, lengths.flatten(), _weights(self.right), _weights(self.left))
 
     def _in_one(self, there: Tensor, back: Tensor, right: list[Tensor], left: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """The same by one LSTM of twice the size."""
@@ -66,25 +82,6 @@ class BothWays(nn.Module):
         both, cell = _lstm(torch.cat([there, back], dim=2), matrices + biases, self.training)
         first, second = both.chunk(2, dim=2)
         return first, second, cell
-
-
-@functools.cache
-def _kernels_fit(batch: int, hidden: int, device: torch.device) -> bool:
-    """Whether our kernels can run: Triton is there, and the GPU has enough multiprocessors."""
-    if find_spec("triton") is None:
-        return False
-    from polytag.nn.gpu.lstm_kernels import fits
-
-    return fits(batch, hidden, device)
-
-
-def _by_kernels(there: Tensor, back: Tensor, right: list[Tensor], left: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """The states of each direction, and the final cells of both, by our kernels."""
-    from polytag.nn.gpu.lstm_kernels import two_lstms
-
-    inputs, recurrent, *biases = (torch.stack(both) for both in zip(right, left, strict=True))
-    states, cells = two_lstms(torch.stack([there, back]), inputs, recurrent, biases[0] + biases[1])
-    return states[0], states[1], torch.cat([cells[0], cells[1]], dim=1)
 
 
 def _weights(lstm: nn.LSTM) -> list[Tensor]:

@@ -1,1 +1,1 @@
-"""What makes networks faster on a GPU: kernels in Triton, compiled layers, states in half precision."""
+"""What makes networks faster on a GPU: kernels in Triton and CUDA C++, compiled layers, states in half precision."""

@@ -1,205 +1,143 @@
-"""Both directions of a BiLSTM layer in one kernel each way, in Triton: the recurrent weights stay on the chip for all steps.
+"""Both directions of a BiLSTM layer in one kernel each way, in CUDA C++ (``lstm_steps.cu``), compiled at the first call.
 
-The hidden units of a direction are divided among a few programs. Each program has the weights of its units and a few documents.
-After every step the programs of the same documents exchange their states through memory and wait for each other, so all programs
-must run at the same time. The forward pass computes in fp16, because states are between -1 and 1. The backward pass computes in
-bf16, because gradients can be very small.
+The kernels need clusters of blocks, which GPUs have from compute capability 9.0 on, and torch's runtime compiler. The forward
+pass computes in fp16, because states are between -1 and 1. The backward pass computes in bf16, because gradients can be very
+small. Gates are stored by unit: (length, batch, direction, unit, gate).
 """
 
 from __future__ import annotations
 
+import functools
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
-_UNITS = 64  # hidden units of a program; their recurrent weights fill half of the registers of a multiprocessor
-_ROWS = (16, 32, 64)  # documents of a program; the smallest number that leaves enough multiprocessors
-_SIZES = (64, 128, 256)  # hidden sizes for which the weights fit
-_WARPS = 8
+log = logging.getLogger(__name__)
+_SIZES = (128, 256)  # hidden sizes for which the weights fit into registers
+_SLICE = 64  # hidden units of a block
+_TILE = 8  # documents of a tile
+_THREADS = 256
+_CLUSTERS = (9, 0)  # the compute capability from which on there are clusters
 
 
-def fits(batch: int, hidden: int, device: torch.device) -> bool:
-    """Whether all programs of a batch can run at the same time on this device."""
-    return hidden in _SIZES and _rows(batch, hidden, _processors(device)) > 0
+@functools.cache
+def fits(hidden: int, device: torch.device) -> bool:
+    """Whether the kernels can run on this device; they are compiled here."""
+    if hidden not in _SIZES or torch.cuda.get_device_capability(device) < _CLUSTERS:
+        return False
+    try:
+        for name in ("forward_steps", "backward_steps"):
+            _kernel(name, hidden, 1)
+    except (AttributeError, OSError, RuntimeError) as error:  # an older torch, or a system without the compiler's library
+        log.info("the kernels of LSTMs cannot be compiled (%s); cuDNN's are used", str(error).partition("\n")[0])
+        return False
+    return True
 
 
-def _processors(device: torch.device) -> int:
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+@functools.cache
+def _kernel(name: str, hidden: int, tiles: int) -> Any:
+    """A compiled kernel for clusters of ``8 * tiles`` documents."""
+    source = files("polytag.nn.gpu").joinpath("lstm_steps.cu").read_text(encoding="utf-8")
+    with _without_headers():
+        return torch.cuda._compile_kernel(source, name, nvcc_options=[f"-DHIDDEN={hidden}", f"-DTILES={tiles}"])
 
 
-def _rows(batch: int, hidden: int, processors: int) -> int:
-    """The documents of a program, or 0 if there would be more programs than multiprocessors."""
-    return next((rows for rows in _ROWS if 2 * -(-batch // rows) * (hidden // _UNITS) <= processors), 0)
+@contextmanager
+def _without_headers() -> Iterator[None]:
+    """Inside, torch does not insist on a folder of CUDA's headers; the source includes none."""
+    from torch.utils import cpp_extension
+
+    before = cpp_extension.CUDA_HOME
+    cpp_extension.CUDA_HOME = before or "."
+    try:
+        yield
+    finally:
+        cpp_extension.CUDA_HOME = before
 
 
-@triton.jit
-def _meet(counter, expected):
-    """Wait until this many programs have counted themselves."""
-    while tl.atomic_add(counter, 0, sem="acquire") < expected:
-        pass
-
-
-@triton.jit
-def _forward_steps(
-    gates, weights, states, cells, active, counters, length, batch,
-    HIDDEN: tl.constexpr, UNITS: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    """All steps of some units and documents; ``gates`` and ``active`` are (2, length, batch, 4 * hidden).
-
-    ``states`` and ``cells`` are (2, length + 1, batch, hidden); their first step is zero.
-    """
-    slices: tl.constexpr = HIDDEN // UNITS
-    side = tl.program_id(2)
-    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    unit = tl.program_id(0) * UNITS + tl.arange(0, UNITS)
-    before = tl.arange(0, HIDDEN)
-    inside = row[:, None] < batch
-    counter = counters + side * tl.num_programs(1) + tl.program_id(1)
-    matrix = weights + side * 4 * HIDDEN * HIDDEN + unit[None, :] * HIDDEN + before[:, None]  # (before, unit)
-    enter_w = tl.load(matrix)
-    forget_w = tl.load(matrix + HIDDEN * HIDDEN)
-    new_w = tl.load(matrix + 2 * HIDDEN * HIDDEN)
-    leave_w = tl.load(matrix + 3 * HIDDEN * HIDDEN)
-    cell = tl.zeros((ROWS, UNITS), tl.float32)
-    for step in range(length):
-        at = (side * length + step) * batch + row[:, None]
-        gate = at * 4 * HIDDEN + unit[None, :]
-        enter = tl.load(gates + gate, inside, 0.0).to(tl.float32)
-        forget = tl.load(gates + gate + HIDDEN, inside, 0.0).to(tl.float32)
-        new = tl.load(gates + gate + 2 * HIDDEN, inside, 0.0).to(tl.float32)
-        leave = tl.load(gates + gate + 3 * HIDDEN, inside, 0.0).to(tl.float32)
-        if slices > 1:
-            _meet(counter, slices * step)
-        last = (side * (length + 1) + step) * batch + row[:, None]
-        state = tl.load(states + last * HIDDEN + before[None, :], inside, 0.0, cache_modifier=".cg")
-        enter = tl.sigmoid(tl.dot(state, enter_w, enter))
-        forget = tl.sigmoid(tl.dot(state, forget_w, forget))
-        new = 2 * tl.sigmoid(2 * tl.dot(state, new_w, new)) - 1  # tanh
-        leave = tl.sigmoid(tl.dot(state, leave_w, leave))
-        cell = forget * cell + enter * new
-        now = (last + batch) * HIDDEN + unit[None, :]
-        tl.store(states + now, (leave * (2 * tl.sigmoid(2 * cell) - 1)).to(tl.float16), inside, cache_modifier=".cg")
-        if slices > 1:
-            tl.debug_barrier()
-            tl.atomic_add(counter, 1, sem="release")
-        tl.store(cells + now, cell, inside)
-        tl.store(active + gate, enter.to(tl.float16), inside)
-        tl.store(active + gate + HIDDEN, forget.to(tl.float16), inside)
-        tl.store(active + gate + 2 * HIDDEN, new.to(tl.float16), inside)
-        tl.store(active + gate + 3 * HIDDEN, leave.to(tl.float16), inside)
-
-
-@triton.jit
-def _backward_steps(
-    gradients, last_cells, weights, cells, active, inner, counters, length, batch,
-    HIDDEN: tl.constexpr, UNITS: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    """The gradients of the gates before activation, ``inner`` (2, length + 1, batch, 4 * hidden); their last step is zero.
-
-    ``gradients`` are those of the states (2, length, batch, hidden), ``last_cells`` those of the final cells (2, batch, hidden).
-    """
-    slices: tl.constexpr = HIDDEN // UNITS
-    kind = inner.dtype.element_ty
-    side = tl.program_id(2)
-    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    unit = tl.program_id(0) * UNITS + tl.arange(0, UNITS)
-    after = tl.arange(0, HIDDEN)
-    inside = row[:, None] < batch
-    counter = counters + side * tl.num_programs(1) + tl.program_id(1)
-    matrix = weights + side * 4 * HIDDEN * HIDDEN + after[:, None] * HIDDEN + unit[None, :]  # (after, unit)
-    enter_w = tl.load(matrix)
-    forget_w = tl.load(matrix + HIDDEN * HIDDEN)
-    new_w = tl.load(matrix + 2 * HIDDEN * HIDDEN)
-    leave_w = tl.load(matrix + 3 * HIDDEN * HIDDEN)
-    to_cell = tl.load(last_cells + (side * batch + row[:, None]) * HIDDEN + unit[None, :], inside, 0.0)
-    for back in range(length):
-        step = length - 1 - back
-        at = (side * length + step) * batch + row[:, None]
-        gate = at * 4 * HIDDEN + unit[None, :]
-        enter = tl.load(active + gate, inside, 0.0).to(tl.float32)
-        forget = tl.load(active + gate + HIDDEN, inside, 0.0).to(tl.float32)
-        new = tl.load(active + gate + 2 * HIDDEN, inside, 0.0).to(tl.float32)
-        leave = tl.load(active + gate + 3 * HIDDEN, inside, 0.0).to(tl.float32)
-        to_state = tl.load(gradients + at * HIDDEN + unit[None, :], inside, 0.0).to(tl.float32)
-        place = (side * (length + 1) + step) * batch + row[:, None]
-        earlier = tl.load(cells + place * HIDDEN + unit[None, :], inside, 0.0)
-        bent = 2 * tl.sigmoid(2 * tl.load(cells + (place + batch) * HIDDEN + unit[None, :], inside, 0.0)) - 1
-        if slices > 1:
-            _meet(counter, slices * back)
-        later = inner + (place + batch) * 4 * HIDDEN + after[None, :]
-        to_state = tl.dot(tl.load(later, inside, 0.0, cache_modifier=".cg"), enter_w, to_state)
-        to_state = tl.dot(tl.load(later + HIDDEN, inside, 0.0, cache_modifier=".cg"), forget_w, to_state)
-        to_state = tl.dot(tl.load(later + 2 * HIDDEN, inside, 0.0, cache_modifier=".cg"), new_w, to_state)
-        to_state = tl.dot(tl.load(later + 3 * HIDDEN, inside, 0.0, cache_modifier=".cg"), leave_w, to_state)
-        to_cell += to_state * leave * (1 - bent * bent)
-        now = inner + place * 4 * HIDDEN + unit[None, :]
-        tl.store(now, (to_cell * new * enter * (1 - enter)).to(kind), inside, cache_modifier=".cg")
-        tl.store(now + HIDDEN, (to_cell * earlier * forget * (1 - forget)).to(kind), inside, cache_modifier=".cg")
-        tl.store(now + 2 * HIDDEN, (to_cell * enter * (1 - new * new)).to(kind), inside, cache_modifier=".cg")
-        tl.store(now + 3 * HIDDEN, (to_state * bent * leave * (1 - leave)).to(kind), inside, cache_modifier=".cg")
-        if slices > 1:
-            tl.debug_barrier()
-            tl.atomic_add(counter, 1, sem="release")
-        to_cell *= forget
+def _launch(name: str, tensors: list[Tensor], batch: int, hidden: int) -> None:
+    """Start a kernel; the last arguments of both are the length, which the first tensor has, and the batch."""
+    blocks = hidden // _SLICE
+    processors = torch.cuda.get_device_properties(tensors[0].device).multi_processor_count
+    tiles = 1 if 2 * -(-batch // _TILE) * blocks <= processors else 2
+    grid = blocks, -(-batch // (_TILE * tiles)), 2
+    _kernel(name, hidden, tiles)(grid, (_THREADS, 1, 1), [*tensors, len(tensors[0]), batch])
 
 
 class _Recurrence(torch.autograd.Function):
-    """From the input's share of the gates to states and final cells; see ``two_lstms``."""
+    """See ``both_ways``."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, inputs: Tensor, recurrent: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        _, length, batch, _ = x.shape
+    def forward(
+        ctx: Any, x: Tensor, lengths: Tensor, inputs: Tensor, recurrent: Tensor, bias: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        length, batch, _ = x.shape
         hidden = recurrent.shape[2]
-        flat, matrix = x.half().flatten(1, 2), inputs.half()
-        gates = torch.baddbmm(bias.half()[:, None], flat, matrix.transpose(1, 2)).view(2, length, batch, 4 * hidden)
-        states = torch.empty(2, length + 1, batch, hidden, dtype=torch.float16, device=x.device)
-        cells = torch.empty(2, length + 1, batch, hidden, dtype=torch.float32, device=x.device)
-        states[:, 0].zero_()
-        cells[:, 0].zero_()
+        with torch.autocast(x.device.type, enabled=False):
+            rows = x.half().flatten(0, 1)  # (length * batch, size)
+            gates = torch.addmm(_by_unit(bias).half(), rows, _by_unit(inputs).half().T)  # (length * batch, 8 * hidden)
+        gates = gates.view(length, batch, -1)
         active = torch.empty_like(gates)
-        _launch(_forward_steps, gates, recurrent.half().contiguous(), states, cells, active, sizes=(length, batch, hidden))
-        ctx.save_for_backward(x, inputs, recurrent, states, cells, active)
-        return states[:, 1:], cells[:, -1]
+        states = torch.zeros(length, batch, 2 * hidden, dtype=torch.float16, device=x.device)
+        cells = torch.empty(length, batch, 2 * hidden, dtype=torch.float32, device=x.device)
+        last_states, last_cells = (torch.empty(batch, 2 * hidden, dtype=torch.float32, device=x.device) for _ in range(2))
+        weights = recurrent.half().contiguous()
+        _launch("forward_steps", [gates, weights, lengths, states, cells, active, last_states, last_cells], batch, hidden)
+        ctx.save_for_backward(x, lengths, inputs, recurrent, states, cells, active)
+        return states, last_states, last_cells
 
     @staticmethod
-    def backward(ctx: Any, to_states: Tensor, to_cells: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        x, inputs, recurrent, states, cells, active = ctx.saved_tensors
-        _, length, batch, _ = x.shape
+    def backward(ctx: Any, to_states: Tensor, to_last: Tensor, to_cells: Tensor) -> tuple[Tensor, None, Tensor, Tensor, Tensor]:
+        x, lengths, inputs, recurrent, states, cells, active = ctx.saved_tensors
+        length, batch, _ = x.shape
         hidden = recurrent.shape[2]
-        kind = torch.bfloat16 if x.is_cuda else torch.float32  # Triton's interpreter has no products in bf16
-        inner = torch.empty(2, length + 1, batch, 4 * hidden, dtype=kind, device=x.device)
-        inner[:, -1].zero_()
-        given = to_states.contiguous(), to_cells.float().contiguous(), recurrent.to(kind).contiguous()
-        _launch(_backward_steps, *given, cells, active, inner, sizes=(length, batch, hidden))
-        gates = inner[:, :-1].flatten(1, 2)  # (2, length * batch, 4 * hidden)
-        turned = gates.transpose(1, 2)
-        to_x = (gates @ inputs.to(kind)).view(x.shape).to(x.dtype)
-        to_inputs = turned @ x.to(kind).flatten(1, 2)
-        to_recurrent = turned @ states[:, :-1].to(kind).flatten(1, 2)
-        return to_x, to_inputs.to(inputs.dtype), to_recurrent.to(recurrent.dtype), gates.float().sum(dim=1)
+        kind = torch.bfloat16
+        after = recurrent.view(2, 4, hidden, hidden).permute(0, 3, 2, 1).to(kind).contiguous()  # (2, after, unit, gate)
+        inner = torch.zeros(length, batch, 8 * hidden, dtype=kind, device=x.device)
+        ends = to_last.float().contiguous(), to_cells.float().contiguous()
+        _launch("backward_steps", [to_states.half().contiguous(), *ends, after, lengths, cells, active, inner], batch, hidden)
+        rows = inner.flatten(0, 1)  # (length * batch, 8 * hidden)
+        to_x = (rows @ _by_unit(inputs).to(kind)).view(x.shape).to(x.dtype)
+        to_inputs = _by_gate(rows.T @ x.to(kind).flatten(0, 1))
+        to_recurrent = _by_gate(_with_earlier(rows, states.to(kind).flatten(0, 1), batch, hidden))
+        to_bias = _by_gate(rows.sum(dim=0, dtype=torch.float32))
+        return to_x, None, to_inputs.to(inputs.dtype), to_recurrent.to(recurrent.dtype), to_bias
 
 
-def _launch(kernel: Any, *tensors: Tensor, sizes: tuple[int, int, int]) -> None:
-    """Start all programs of a kernel; ``sizes`` are length, batch and hidden."""
-    length, batch, hidden = sizes
-    device = tensors[0].device
-    units = min(_UNITS, hidden) if device.type == "cuda" else hidden  # an interpreter runs one program after the other
-    processors = _processors(device) if device.type == "cuda" else batch
-    rows = _rows(batch, hidden, processors) or _ROWS[-1]
-    tiles = -(-batch // rows)
-    counters = torch.zeros(2 * tiles, dtype=torch.int32, device=device)
-    told = {"HIDDEN": hidden, "UNITS": units, "ROWS": rows, "num_warps": _WARPS, "num_stages": 1}
-    kernel[(hidden // units, tiles, 2)](*tensors, counters, length, batch, **told)
+def _with_earlier(rows: Tensor, states: Tensor, batch: int, hidden: int) -> Tensor:
+    """The products (8 * hidden, hidden) of the gates' gradients and the states before them, in each direction's order.
 
-
-def two_lstms(x: Tensor, inputs: Tensor, recurrent: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """The states (2, length, batch, hidden) and the final cells (2, batch, hidden) of two LSTMs over their own inputs.
-
-    ``x`` is (2, length, batch, size), ``inputs`` (2, 4 * hidden, size), ``recurrent`` (2, 4 * hidden, hidden) and ``bias``, the
-    sum of both biases, (2, 4 * hidden), in torch's order of gates.
+    Both are (length * batch, ...) and zero for padding, so the neighbours of a text's ends add nothing.
     """
-    found: tuple[Tensor, Tensor] = _Recurrence.apply(x, inputs, recurrent, bias)  # type: ignore[no-untyped-call]
+    later, earlier = rows[batch:, : 4 * hidden], states[:-batch, :hidden]
+    before, after = rows[:-batch, 4 * hidden :], states[batch:, hidden:]
+    return torch.cat([later.T @ earlier, before.T @ after])
+
+
+def _by_unit(weights: Tensor) -> Tensor:
+    """Weights (2, 4 * hidden, ...) by gate, as torch has them, as (8 * hidden, ...) by direction, unit and gate."""
+    sides, gates, *rest = weights.shape
+    return weights.view(sides, 4, gates // 4, *rest).transpose(1, 2).reshape(sides * gates, *rest)
+
+
+def _by_gate(weights: Tensor) -> Tensor:
+    """The inverse: from (8 * hidden, ...) to (2, 4 * hidden, ...)."""
+    gates, *rest = weights.shape
+    return weights.view(2, gates // 8, 4, *rest).transpose(1, 2).reshape(2, gates // 2, *rest)
+
+
+def both_ways(x: Tensor, lengths: Tensor, right: list[Tensor], left: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """The states (length, batch, 2 * hidden), and the last states and cells (batch, 2 * hidden), of a BiLSTM layer.
+
+    ``x`` is (length, batch, size), ``lengths`` (batch,). Each side has torch's weights: inputs (4 * hidden, size), recurrent
+    (4 * hidden, hidden) and two biases. The states of padding are zero.
+    """
+    inputs, recurrent, *biases = (torch.stack(both) for both in zip(right, left, strict=True))
+    arguments = x, lengths.int(), inputs, recurrent, biases[0] + biases[1]
+    found: tuple[Tensor, Tensor, Tensor] = _Recurrence.apply(*arguments)  # type: ignore[no-untyped-call]
     return found
