@@ -64,11 +64,18 @@ def make_optimiser(
     groups = parameter_groups(network, settings)
     on_gpu = device.type == "cuda"
     if on_gpu:
-        groups = [{**group, "lr": torch.tensor(group["base"], device=device)} for group in groups]
+        groups = _with_tensors(groups, device)
     betas = (settings.beta1, settings.beta2)
     if shared_by is not None:
         return ShardedAdamW(groups, shared_by, betas=betas, eps=settings.epsilon, fused=True, capturable=on_gpu)
     return torch.optim.AdamW(groups, betas=betas, eps=settings.epsilon, fused=True, capturable=on_gpu)
+
+
+def _with_tensors(groups: list[dict[str, Any]], device: torch.device) -> list[dict[str, Any]]:
+    """The same groups with learning rates on the device: the elements of one vector, so that one kernel changes them all."""
+    full = torch.tensor([group["base"] for group in groups], device=device)
+    rates = full.clone()
+    return [{**group, "lr": rates[number], "full": full, "rates": rates} for number, group in enumerate(groups)]
 
 
 def rate_factor(step: int, total: int, settings: TrainingSettings, epoch: int = 0) -> float:
@@ -90,8 +97,9 @@ def rate_factor(step: int, total: int, settings: TrainingSettings, epoch: int = 
 
 def set_rates(optimiser: torch.optim.Optimizer, factor: float) -> None:
     """Multiply the full learning rate of every group by this factor, for the next step."""
+    first = optimiser.param_groups[0]
+    if isinstance(first["lr"], Tensor):
+        torch.mul(first["full"], factor, out=first["rates"])
+        return
     for group in optimiser.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(group["base"] * factor)
-        else:
-            group["lr"] = group["base"] * factor
+        group["lr"] = group["base"] * factor

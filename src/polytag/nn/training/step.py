@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from polytag.nn.gpu.half_weights import HalfWeights
-from polytag.nn.sharding.sharded_weights import clip
 from polytag.nn.training.batch import Batch, Documents
 from polytag.nn.training.checkpoint import is_sharded
+from polytag.nn.training.clipping import clipped
 from polytag.nn.training.devices import autocast, quick_products
 from polytag.nn.training.processes import Processes
 
@@ -70,11 +70,8 @@ class EagerStep:
         self._average(total)
         if self.clip:
             self.scaler.unscale_(self.optimiser)
-            if any(is_sharded(parameter) for parameter in self.parameters):
-                clip(self.parameters, self.clip, self.processes)
-            else:
-                nn.utils.clip_grad_norm_(self.parameters, self.clip)
-        self.scaler.step(self.optimiser)
+        with clipped(self.parameters, self.clip, self.optimiser, self.processes, scaled=self.scaler.is_enabled()):
+            self.scaler.step(self.optimiser)
         self.scaler.update()
         return total
 
