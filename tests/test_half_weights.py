@@ -16,9 +16,8 @@ from polytag.nn.encoding.encoders import Transformer
 from polytag.nn.gpu.half_weights import HalfWeights, half_weights_for
 from polytag.nn.training import loop
 from polytag.nn.training.batch import Batch, Examples, Layout, tokenise
-from polytag.nn.training.clipping import clipped, divided_in_update
 from polytag.nn.training.losses import binary_cross_entropy
-from polytag.nn.training.optimiser import _with_tensors, set_rates
+from polytag.nn.training.optimiser import _with_tensors, clipped, divided_in_update, set_rates
 from polytag.run import Run
 from polytag.text.tokens import WordTokens
 from toys import setup, toy_corpus
@@ -123,11 +122,15 @@ def attend_plainly(packed: Tensor, lengths: Tensor, scale: float, dropout: float
     return nn.functional.scaled_dot_product_attention(query, key, value, mask[:, None, None], scale=scale).transpose(1, 2)
 
 
+def as_lengths(mask: Tensor) -> Tensor:
+    return mask.sum(dim=1, dtype=torch.int32)[None, None, None]
+
+
 def test_where_the_mask_has_lengths_a_kernel_takes_the_product_as_it_is() -> None:
     encoder, (ids, mask) = tiny(), texts()
     expected, wanted = passed(other := tiny(), HalfWeights(other), (ids, mask))
     halves = HalfWeights(encoder, kernel=attend_plainly)
-    encoder._attended = lambda mask: mask.sum(dim=1, dtype=torch.int32)[None, None, None]  # type: ignore[method-assign]
+    encoder._attended = as_lengths  # type: ignore[method-assign]
     loss, gradients = passed(encoder, halves, (ids, mask))
     assert loss == pytest.approx(expected, rel=1e-2)
     assert_close(gradients, wanted)
@@ -190,23 +193,20 @@ def test_other_devices_and_precisions_have_no_copies() -> None:
     halves.undo()
 
 
-def test_all_layers_share_one_compiled_graph() -> None:
-    graphs = []
-
-    def count(graph: Any, examples: Any) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
+@pytest.mark.parametrize("kernel", [None, attend_plainly])
+def test_all_layers_share_one_compiled_graph(kernel: Any) -> None:
     encoder = tiny()
-    plain = passed(encoder, halves := HalfWeights(encoder), texts())
+    if kernel is not None:
+        encoder._attended = as_lengths  # type: ignore[method-assign]
+    plain = passed(encoder, halves := HalfWeights(encoder, kernel=kernel), texts())
     torch._dynamo.reset()
     for layer in encoder.layer_list()[1]:
-        layer.compile(dynamic=True, backend=count)
+        layer.compile(dynamic=True, backend="eager")
     counted = torch._dynamo.utils.counters["stats"]
     before = counted["unique_graphs"]
     compiled = passed(encoder, halves, texts())
     passed(encoder, halves, texts(6, 9))
-    assert graphs and counted["unique_graphs"] - before == 1
+    assert counted["unique_graphs"] - before == 1
     assert compiled[0] == pytest.approx(plain[0], rel=1e-3)
     assert_close(compiled[1], plain[1])
 
@@ -255,6 +255,13 @@ def test_a_training_with_copies_has_the_losses_of_one_without(settings: dict[str
     for one, other in zip(network.parameters(), reference.parameters(), strict=True):
         assert one.dtype is torch.float32
         assert float((one - other).detach().abs().mean()) < 2e-3
+
+
+def test_a_step_trains_all_modules_whatever_was_done_in_between() -> None:
+    network, steps = steps_of(tiny())
+    for number, _ in zip(range(4), steps, strict=False):
+        assert all(module.training for module in network.modules())
+        [network, network.encoder, network.encoder.layer_list()[1][0], network.encoder][number].eval()  # type: ignore[operator, union-attr]
 
 
 def test_a_training_that_is_left_early_leaves_no_copies(copied: list[HalfWeights]) -> None:

@@ -131,6 +131,7 @@ class _Training:
         self.curves = Curves(
             run, goal.metric if goal else "", settings.log_every, tensorboard=settings.tensorboard and self.processes.first
         )
+        self.modules = list(network.modules())
         self.halves = half_weights_for(network, device, dtype) if self.layers is None else None
         eager = EagerStep(
             network, loss, self.data, self.optimiser, self.processes, clip=settings.clip, dtype=dtype, halves=self.halves
@@ -201,7 +202,8 @@ class _Training:
 
     def _one(self, group: Sequence[NDArray[Any]], rows: Tensor) -> Tensor:
         """One step for a group of batches; ``rows`` are the indices of their documents, on the device."""
-        self.network.train()
+        if not all(module.training for module in self.modules):  # setting it in every module takes longer than a small step
+            self.network.train()
         if self.processes.count > 1:  # the same numbers after a restart; dropout must differ between processes
             torch.manual_seed(hash((self.seed, self.processes.rank, self.step)) % 2**63)
         factor = rate_factor(self.step, self.total, self.settings, self.epoch)

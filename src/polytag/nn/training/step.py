@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from polytag.nn.gpu.half_weights import HalfWeights
 from polytag.nn.training.batch import Batch, Documents
 from polytag.nn.training.checkpoint import is_sharded
-from polytag.nn.training.clipping import clipped
 from polytag.nn.training.devices import autocast, quick_products
+from polytag.nn.training.optimiser import clipped
 from polytag.nn.training.processes import Processes
 
 Loss = Callable[[nn.Module, Batch], Tensor]
