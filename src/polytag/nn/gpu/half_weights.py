@@ -93,7 +93,9 @@ class HalfWeights:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Convert the weights, at the start of a step."""
+        """Convert the weights, at the start of a step; gradients of a step that failed are dropped."""
+        for leaf, _ in self.copies:
+            leaf.grad = None
         if self._targets:
             torch._foreach_copy_(self._targets, self._sources)
 
