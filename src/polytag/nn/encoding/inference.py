@@ -21,7 +21,7 @@ def for_inference(network: nn.Module) -> nn.Module:
         return network
     stack = getattr(encoder.model, "encoder", None)
     layers = getattr(stack, "layer", None)
-    if not encoder.exact_mask or not isinstance(layers, nn.ModuleList) or not _is_bert_layer(layers[-1]):
+    if not encoder.exact_mask or not isinstance(layers, nn.ModuleList) or not is_bert_layer(layers[-1]):
         return network
     assert isinstance(stack, nn.Module)
     top = nn.ModuleList([*layers[:-1], FirstTokenLayer(layers[-1])])
@@ -57,7 +57,7 @@ def _heads(states: Tensor, attention: Any) -> Tensor:
     return states.view(batch, length, -1, attention.attention_head_size).transpose(1, 2)
 
 
-def _is_bert_layer(layer: nn.Module) -> bool:
+def is_bert_layer(layer: nn.Module) -> bool:
     """Whether a layer has exactly the submodules of a BERT layer."""
     parts = {name for name, _ in layer.named_children()}
     inner = getattr(getattr(layer, "attention", None), "self", None)

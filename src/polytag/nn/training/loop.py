@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from polytag.config.groups.training_settings import TrainingSettings
 from polytag.errors import ConfigError
 from polytag.nn.gpu.compiled_layers import compile_layers, drop_compiled
+from polytag.nn.gpu.half_weights import half_weights_for
 from polytag.nn.gpu.memory_plan import divided, pieces_on
 from polytag.nn.sharding.sharded_optimiser import ShardedAdamW
 from polytag.nn.sharding.sharded_weights import ShardedLayers, spread_checkpoint
@@ -88,10 +89,13 @@ def train(
     ``loss(network, batch)`` is a mean over the documents of a batch. ``name`` is the name of the checkpoints in the run.
     """
     training = _Training(network, examples, loss, setup, run, goal, name)
-    training.resume()
-    while not training.done:
-        yield from training.epoch_steps()
-    training.finish()
+    try:
+        training.resume()
+        while not training.done:
+            yield from training.epoch_steps()
+        training.finish()
+    finally:
+        training.release()
 
 
 class _Training:
@@ -124,12 +128,16 @@ class _Training:
             raise ConfigError("'average' needs all weights in every process; set average=0, or shard=optimiser")
         divided = self.processes if together and self.compute.shard == "optimiser" else None
         self.optimiser = make_optimiser(network, settings, device, divided)
-        eager = EagerStep(network, loss, self.data, self.optimiser, self.processes, clip=settings.clip, dtype=dtype)
-        self.make_step: EagerStep | GraphStep = GraphStep(eager) if capture else eager
-        self.average = Average(network, settings.average) if settings.average else None
         self.curves = Curves(
             run, goal.metric if goal else "", settings.log_every, tensorboard=settings.tensorboard and self.processes.first
         )
+        self.modules = list(network.modules())
+        self.halves = half_weights_for(network, device, dtype) if self.layers is None else None
+        eager = EagerStep(
+            network, loss, self.data, self.optimiser, self.processes, clip=settings.clip, dtype=dtype, halves=self.halves
+        )
+        self.make_step: EagerStep | GraphStep = GraphStep(eager) if capture else eager
+        self.average = Average(network, settings.average) if settings.average else None
         self.total = self.planned = steps_in(settings, len(self.data))
         self.limit = self._time_limit()
         self.step = self.epoch = self.place = self.stale = 0
@@ -194,7 +202,8 @@ class _Training:
 
     def _one(self, group: Sequence[NDArray[Any]], rows: Tensor) -> Tensor:
         """One step for a group of batches; ``rows`` are the indices of their documents, on the device."""
-        self.network.train()
+        if not all(module.training for module in self.modules):  # setting it in every module takes longer than a small step
+            self.network.train()
         if self.processes.count > 1:  # the same numbers after a restart; dropout must differ between processes
             torch.manual_seed(hash((self.seed, self.processes.rank, self.step)) % 2**63)
         factor = rate_factor(self.step, self.total, self.settings, self.epoch)
@@ -253,9 +262,15 @@ class _Training:
             self.average.give()
         if self.layers is not None:
             self.layers.undo()
-        drop_compiled(self.network)
+        self.release()
         self.network.eval()
         self.curves.finish()
+
+    def release(self) -> None:
+        """Let the network compute as it was written; also after an error, or if the caller makes no further step."""
+        drop_compiled(self.network)
+        if self.halves is not None:
+            self.halves.undo()
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
 

@@ -1,9 +1,11 @@
-"""AdamW with layer-wise learning rates, and the learning rate schedule."""
+"""AdamW with layer-wise learning rates, the learning rate schedule, and clipping of gradients."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -11,8 +13,11 @@ from torch import Tensor, nn
 
 from polytag.config.groups.training_settings import ComputeSettings, TrainingSettings
 from polytag.nn.sharding.sharded_optimiser import ShardedAdamW
+from polytag.nn.sharding.sharded_weights import clip
 from polytag.nn.training.checkpoint import is_sharded
 from polytag.nn.training.processes import Processes
+
+IN_UPDATE = True  # whether AdamW on a GPU clips the gradients as it reads them
 
 
 class Setup(NamedTuple):
@@ -64,11 +69,18 @@ def make_optimiser(
     groups = parameter_groups(network, settings)
     on_gpu = device.type == "cuda"
     if on_gpu:
-        groups = [{**group, "lr": torch.tensor(group["base"], device=device)} for group in groups]
+        groups = _with_tensors(groups, device)
     betas = (settings.beta1, settings.beta2)
     if shared_by is not None:
         return ShardedAdamW(groups, shared_by, betas=betas, eps=settings.epsilon, fused=True, capturable=on_gpu)
     return torch.optim.AdamW(groups, betas=betas, eps=settings.epsilon, fused=True, capturable=on_gpu)
+
+
+def _with_tensors(groups: list[dict[str, Any]], device: torch.device) -> list[dict[str, Any]]:
+    """The same groups with learning rates on the device: the elements of one vector, so that one kernel changes them all."""
+    full = torch.tensor([group["base"] for group in groups], device=device)
+    rates = full.clone()
+    return [{**group, "lr": rates[number], "full": full, "rates": rates} for number, group in enumerate(groups)]
 
 
 def rate_factor(step: int, total: int, settings: TrainingSettings, epoch: int = 0) -> float:
@@ -90,8 +102,49 @@ def rate_factor(step: int, total: int, settings: TrainingSettings, epoch: int = 
 
 def set_rates(optimiser: torch.optim.Optimizer, factor: float) -> None:
     """Multiply the full learning rate of every group by this factor, for the next step."""
+    first = optimiser.param_groups[0]
+    if isinstance(first["lr"], Tensor):
+        torch.mul(first["full"], factor, out=first["rates"])
+        return
     for group in optimiser.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(group["base"] * factor)
-        else:
-            group["lr"] = group["base"] * factor
+        group["lr"] = group["base"] * factor
+
+
+@contextmanager
+def clipped(
+    parameters: list[nn.Parameter], limit: float, optimiser: Any, processes: Processes, *, scaled: bool
+) -> Iterator[None]:
+    """Inside, a step of the optimiser uses gradients whose norm is at most a limit; 0 is no limit.
+
+    ``scaled`` says whether a scaler of fp16 makes the step; it sets a scale of its own.
+    """
+    if not limit:
+        yield
+    elif any(is_sharded(parameter) for parameter in parameters):
+        clip(parameters, limit, processes)
+        yield
+    elif IN_UPDATE and processes.device.type == "cuda" and not scaled and type(optimiser) is torch.optim.AdamW:
+        with divided_in_update(parameters, limit, optimiser):
+            yield
+    else:
+        nn.utils.clip_grad_norm_(parameters, limit)
+        yield
+
+
+@contextmanager
+def divided_in_update(parameters: list[nn.Parameter], limit: float, optimiser: Any) -> Iterator[None]:
+    """The same by fused AdamW itself, which divides gradients by its ``grad_scale`` as it reads them: one pass less."""
+    norm = _norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+    if norm is None:
+        yield
+        return
+    optimiser.grad_scale = ((norm + 1e-6) / limit).clamp(min=1.0)
+    try:
+        yield
+    finally:
+        del optimiser.grad_scale
+
+
+@torch.no_grad()
+def _norm(gradients: list[Tensor]) -> Tensor | None:
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))) if gradients else None

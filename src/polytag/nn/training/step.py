@@ -8,10 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from polytag.nn.sharding.sharded_weights import clip
+from polytag.nn.gpu.half_weights import HalfWeights
 from polytag.nn.training.batch import Batch, Documents
 from polytag.nn.training.checkpoint import is_sharded
 from polytag.nn.training.devices import autocast, quick_products
+from polytag.nn.training.optimiser import clipped
 from polytag.nn.training.processes import Processes
 
 Loss = Callable[[nn.Module, Batch], Tensor]
@@ -40,10 +41,11 @@ class EagerStep:
         *,
         clip: float = 0.0,
         dtype: torch.dtype | None = None,
+        halves: HalfWeights | None = None,
     ) -> None:
-        """Set what all steps share; ``dtype`` is the type of the matrix products."""
+        """Set what all steps share; ``dtype`` is the type of the matrix products, ``halves`` are weights in that type."""
         self.network, self.loss, self.data, self.optimiser, self.processes = network, loss, data, optimiser, processes
-        self.clip, self.dtype = clip, dtype
+        self.clip, self.dtype, self.halves = clip, dtype, halves
         self.parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
         self.scaler = torch.amp.GradScaler(processes.device.type, enabled=dtype is torch.float16)
 
@@ -54,21 +56,22 @@ class EagerStep:
 
     def _make(self, parts: Sequence[Rows]) -> Tensor:
         self.optimiser.zero_grad(set_to_none=True)
+        if self.halves is not None:
+            self.halves.refresh()
         total = torch.zeros((), device=self.processes.device)
         for rows, length, windows, weight, most_labels in parts:
             batch = self.data.batch(rows, length, windows, most_labels)
             with autocast(self.processes.device, self.dtype):
                 loss = self.loss(self.network, batch) * weight
             self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            if self.halves is not None:
+                self.halves.collect()
             total = total + loss.detach()
         self._average(total)
         if self.clip:
             self.scaler.unscale_(self.optimiser)
-            if any(is_sharded(parameter) for parameter in self.parameters):
-                clip(self.parameters, self.clip, self.processes)
-            else:
-                nn.utils.clip_grad_norm_(self.parameters, self.clip)
-        self.scaler.step(self.optimiser)
+        with clipped(self.parameters, self.clip, self.optimiser, self.processes, scaled=self.scaler.is_enabled()):
+            self.scaler.step(self.optimiser)
         self.scaler.update()
         return total
 
