@@ -29,7 +29,7 @@ def _query_numbers(seed, place):
     mixed *= 0x85EBCA6B
     mixed ^= mixed >> 13
     factor, term = mixed * 0xC2B2AE35, mixed * 0x27D4EB2F
-    return factor ^ (factor >> 16), term ^ (term >> 15)
+    return factor ^ (factor >> 16) | 1, term ^ (term >> 15)  # with the factor 0, all keys would have the same number
 
 
 @triton.jit
@@ -196,11 +196,12 @@ def _differentiate(
     products = torch.empty_like(sums)
     partial = sums if length <= keys else sums.new_empty(batch, heads, length, size)  # one block of keys has no partial sums
     base_two, spread, least = _numbers(scale, dropout)
+    limit = {"maxnreg": registers} if registers and torch.version.hip is None else {}  # an option of NVIDIA's compiler
     _backward[(heads, batch)](
         *parts, lengths, seed, found, sums, gradient, products, partial, *to_parts,
         length, stride, base_two, scale * spread, spread, least,
         HEADS=heads, SIZE=size, DROPS=dropout > 0, ROWS=rows, KEYS=keys,
-        num_warps=warps, num_stages=stages, maxnreg=registers,
+        num_warps=warps, num_stages=stages, **limit,
     )  # fmt: skip
 
 
