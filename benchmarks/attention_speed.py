@@ -2,7 +2,7 @@
 
 python benchmarks/attention_speed.py [--tiles] [--out FILE]
 
-``--tiles`` also measures other blocks of the backward pass; each takes some seconds to compile.
+``--tiles`` also measures other blocks, 15 per size of a head; each takes a second or two to compile.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -23,11 +24,12 @@ from polytag.nn.gpu.attention_kernels import attend, attend_packed
 
 HEADS, LENGTH, LEAST, SHARE = 12, 176, 144, 0.1  # texts of 144 to 176 tokens
 SIZES, BATCHES = (32, 64), (32, 256)
-TILES = {  # blocks of queries and keys, warps, stages, registers
+FORWARD = [(64, 64, 4, 1), (64, 64, 4, 3), (64, 32, 4, 1), (64, 32, 4, 2), (64, 32, 4, 3), (32, 64, 2, 2), (32, 32, 2, 2)]
+TILES = {  # queries and keys of a block, warps, stages, registers
     32: [(64, 64, 4, 1, None), (64, 64, 4, 2, None), (64, 64, 4, 2, 168), (64, 64, 4, 1, 128), (32, 32, 2, 1, None),
          (32, 32, 2, 1, 128), (32, 32, 2, 2, 168), (32, 64, 2, 1, None)],
-    64: [(64, 64, 4, 2, None), (64, 64, 4, 1, 168), (32, 64, 4, 1, None), (32, 64, 4, 1, 168), (32, 32, 4, 1, None),
-         (32, 32, 4, 2, 168), (32, 32, 2, 1, None)],
+    64: [(64, 64, 4, 1, None), (64, 64, 4, 1, 168), (32, 64, 4, 1, None), (32, 64, 4, 2, 168), (32, 64, 8, 1, None),
+         (32, 32, 4, 1, 128), (32, 32, 2, 1, None)],
 }  # fmt: skip
 
 
@@ -72,18 +74,24 @@ def accuracy(size: int) -> dict[str, float]:
 
 
 def tiles(size: int) -> list[dict[str, Any]]:
-    """Milliseconds of packed attention with other blocks of the backward pass; the registered ones come back."""
-    before, rows = attention_kernels._TILES[size], []
-    for tile in (before, *TILES[size]):
-        attention_kernels._TILES[size] = tile
-        row: dict[str, Any] = {"size": size, "tile": tile}
-        for batch in BATCHES:
-            qkv, lengths, mask = _drawn(batch, size)
-            row[f"batch {batch}"] = _timed(_ways(qkv, lengths, mask)["packed"], qkv.device)["both"]
-        print(json.dumps(row), flush=True)
-        rows.append(row)
-    attention_kernels._TILES[size] = before
+    """Milliseconds of packed attention with other blocks; first with the present ones, which come back."""
+    rows = []
+    for tile in (attention_kernels._FORWARD, *FORWARD):
+        with patch.object(attention_kernels, "_FORWARD", tile):
+            rows.append(_row("forward", tile, size))
+    for back in (attention_kernels._TILES[size], *TILES[size]):
+        with patch.dict(attention_kernels._TILES, {size: back}):
+            rows.append(_row("both", back, size))
     return rows
+
+
+def _row(part: str, tile: tuple[int | None, ...], size: int) -> dict[str, Any]:
+    row: dict[str, Any] = {"size": size, "part": part, "tile": tile}
+    for batch in BATCHES:
+        qkv, lengths, mask = _drawn(batch, size)
+        row[f"batch {batch}"] = _timed(_ways(qkv, lengths, mask)["packed"], qkv.device, (part,))[part]
+    print(json.dumps(row), flush=True)
+    return row
 
 
 def _drawn(batch: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -118,12 +126,11 @@ def _ways(qkv: Tensor, lengths: Tensor, mask: Tensor) -> dict[str, Way]:
     }
 
 
-def _timed(way: Way, device: torch.device) -> dict[str, float]:
+def _timed(way: Way, device: torch.device, parts: tuple[str, ...] = ("forward", "both")) -> dict[str, float]:
     encode, inputs = way
     gradient = torch.randn_like(encode())
-    forward = milliseconds(encode, device)
-    both = milliseconds(lambda: torch.autograd.grad(encode(), inputs, gradient), device)
-    return {"forward": round(forward, 4), "both": round(both, 4)}
+    works = {"forward": encode, "both": lambda: torch.autograd.grad(encode(), inputs, gradient)}
+    return {part: round(milliseconds(works[part], device), 4) for part in parts}
 
 
 def _kept(lengths: Tensor, seed: Tensor, size: int, share: float) -> Tensor:

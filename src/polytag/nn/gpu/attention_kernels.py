@@ -15,10 +15,10 @@ from torch import Tensor
 
 SIZES = (16, 32, 64, 128)  # sizes of a head
 _LOG2_E = 1.4426950408889634
-_BLOCK = 64  # queries or keys of a block of the forward pass
-_WARPS, _STAGES = 4, 2  # of a program of the forward pass
-# of the backward pass by the size of a head: queries and keys of a block, warps and stages of a program, registers of a thread
-_TILES = {16: (64, 64, 4, 1, 168), 32: (64, 64, 4, 1, 168), 64: (64, 64, 4, 1, None), 128: (32, 32, 4, 1, None)}
+# queries and keys of a block, warps and stages of a program: of the forward pass, and of the backward pass by the size of a head,
+# there with the registers of a thread
+_FORWARD = (64, 64, 4, 2)
+_TILES = {16: (64, 64, 4, 1, 168), 32: (64, 64, 4, 1, 168), 64: (32, 64, 4, 1, 168), 128: (32, 32, 4, 1, None)}
 
 
 @triton.jit
@@ -52,7 +52,7 @@ def _kept(factor, term, number, least):
 @triton.jit
 def _forward(
     queries, keys, values, lengths, seeds, found, sums, asked, length, stride, scale, spread, least,
-    HEADS: tl.constexpr, SIZE: tl.constexpr, DROPS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    HEADS: tl.constexpr, SIZE: tl.constexpr, DROPS: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """The states of some queries of one head of one text; ``sums`` are the logarithms of the sums of the softmax, to base 2."""
     text, head, first = tl.program_id(2), tl.program_id(1), tl.program_id(0) * ROWS
@@ -73,8 +73,8 @@ def _forward(
     most = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     state = tl.zeros((ROWS, SIZE), tl.float32)
-    for start in range(0, tokens, BLOCK):
-        column = start + tl.arange(0, BLOCK)
+    for start in range(0, tokens, KEYS):
+        column = start + tl.arange(0, KEYS)
         place = column[:, None] * stride + size[None, :]
         real = column < tokens
         key = tl.load(keys + base + place, real[:, None], 0.0)
@@ -178,10 +178,11 @@ def _states(
     batch, asked, heads, size = query.shape
     found = query.new_empty(query.shape)
     sums = query.new_empty(batch, heads, asked, dtype=torch.float32)
-    rows = _BLOCK if asked > 16 else 16
+    rows, keys, warps, stages = _FORWARD
+    rows = rows if asked > 16 else 16
     _forward[(-(-asked // rows), heads, batch)](
         query, key, value, lengths, seed, found, sums, asked, key.shape[1], stride, *_numbers(scale, dropout),
-        HEADS=heads, SIZE=size, DROPS=dropout > 0, ROWS=rows, BLOCK=_BLOCK, num_warps=_WARPS, num_stages=_STAGES,
+        HEADS=heads, SIZE=size, DROPS=dropout > 0, ROWS=rows, KEYS=keys, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return found, sums
 
