@@ -11,9 +11,9 @@ if not os.path.exists("/proc/driver/nvidia"):  # where there is a GPU, other tes
 pytest.importorskip("torch", reason="needs torch")
 pytest.importorskip("triton", reason="needs triton")
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from polytag.config.groups.training_settings import ComputeSettings
 from polytag.errors import ConfigError
@@ -39,66 +39,148 @@ def off_by(found: Tensor, expected: Tensor) -> float:
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 
-def drawn(batch: int, length: int, heads: int, size: int) -> tuple[list[Tensor], Tensor, Tensor]:
-    """Queries, keys and values, the lengths of texts, and where their tokens are (batch, length, 1, 1)."""
+SEED = 123456789
+
+
+def drawn(texts: list[int], heads: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values (batch, length, 3, heads, size), the lengths of texts, and where their tokens are."""
     torch.manual_seed(1)
-    parts = [torch.randn(batch, length, heads, size, requires_grad=True) for _ in range(3)]
-    lengths = torch.randint(1, length + 1, (batch,), dtype=torch.int32)
-    lengths[0] = length
-    return parts, lengths, (torch.arange(length) < lengths[:, None])[..., None, None]
+    lengths = torch.tensor(texts, dtype=torch.int32)
+    real = (torch.arange(max(texts)) < lengths[:, None])[..., None, None]
+    return torch.randn(len(texts), max(texts), 3, heads, size, requires_grad=True), lengths, real
 
 
-def by_torch(parts: list[Tensor], lengths: Tensor) -> Tensor:
-    """The same attention in double precision with a mask."""
-    query, key, value = (part.transpose(1, 2).double() for part in parts)
-    mask = (torch.arange(key.shape[2]) < lengths[:, None])[:, None, None]
-    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
+def kept(seed: int, shape: tuple[int, int, int], share: float) -> Tensor:
+    """The weights that dropout keeps (batch, heads, length, length), by the equations of the kernels."""
+    batch, length, heads = shape
+    mixed = np.arange(batch * heads * length, dtype=np.uint32) * np.uint32(0x9E3779B1) ^ np.uint32(seed)
+    mixed = (mixed ^ mixed >> 16) * np.uint32(0x85EBCA6B)
+    mixed ^= mixed >> 13
+    factor, term = mixed * np.uint32(0xC2B2AE35), mixed * np.uint32(0x27D4EB2F)
+    key = np.arange(length, dtype=np.uint32) * np.uint32(0x9E3779B1)
+    key = (key ^ key >> 15) * np.uint32(0x2C1B3C6D)
+    number = (factor ^ factor >> 16 | np.uint32(1))[:, None] * key + (term ^ term >> 15)[:, None]
+    return torch.from_numpy(number.view(np.int32) >= round(share * 2**32) - 2**31).reshape(batch, heads, length, length)
 
 
-@pytest.mark.parametrize(("batch", "length", "heads", "size"), [(2, 70, 2, 32), (3, 20, 1, 16), (2, 64, 1, 64)])
-def test_attention_skips_padding_and_has_the_gradients_of_torch(batch: int, length: int, heads: int, size: int) -> None:
-    """Also where a text ends within a block, and where it fills all blocks; padding has no gradient."""
-    parts, lengths, real = drawn(batch, length, heads, size)
-    gradient = torch.randn(batch, length, heads, size) * real
-    found, expected = attention_kernels.attend(*parts, lengths, size**-0.5), by_torch(parts, lengths)
+def by_torch(qkv: Tensor, lengths: Tensor, share: float = 0.0) -> Tensor:
+    """The same attention in double precision, with the weights in memory."""
+    query, key, value = (part.transpose(1, 2).double() for part in qkv.unbind(2))
+    mask = (torch.arange(qkv.shape[1]) < lengths[:, None])[:, None, None]
+    energy = (query @ key.mT * qkv.shape[4] ** -0.5).masked_fill(~mask, -torch.inf)
+    weights = energy.softmax(dim=3)
+    if share:
+        weights = weights * kept(SEED, (*qkv.shape[:2], qkv.shape[3]), share) / (1 - share)
+    return (weights @ value).transpose(1, 2)
+
+
+TEXTS = [
+    ([1], 2, 32),
+    ([16, 17, 5], 2, 32),
+    ([64, 1, 65], 1, 64),
+    ([130, 64, 128], 1, 32),
+    ([130, 70], 1, 64),
+    ([320, 192], 1, 32),
+    ([40, 33, 32], 2, 16),
+    ([40, 33], 1, 128),
+]
+
+
+@pytest.mark.parametrize(("texts", "heads", "size"), TEXTS)
+def test_attention_has_the_states_and_gradients_of_torch(texts: list[int], heads: int, size: int) -> None:
+    """Where a text ends within a block and where it fills its blocks; padding has no gradient, even if its states have one."""
+    qkv, lengths, real = drawn(texts, heads, size)
+    parts = [part.contiguous() for part in qkv.unbind(2)]
+    found, expected = attention_kernels.attend(*parts, lengths, size**-0.5), by_torch(qkv, lengths)
     assert off_by(found * real, expected * real) < 1e-5
-    wanted = torch.autograd.grad((expected * gradient).sum(), parts)
-    for one, other in zip(torch.autograd.grad((found * gradient).sum(), parts), wanted, strict=True):
-        assert off_by(one, other * real) < 1e-5
-        assert not (one * ~real).any()
+    gradient = torch.randn(found.shape)
+    (wanted,) = torch.autograd.grad((expected * gradient * real).sum(), qkv)
+    gradients = torch.stack(torch.autograd.grad((found * gradient).sum(), parts), dim=2)
+    assert off_by(gradients, wanted) < 1e-5
+    assert not (gradients * ~real[..., None]).any()
+
+
+@pytest.mark.parametrize(("texts", "heads", "size"), TEXTS)
+def test_packed_attention_drops_the_same_weights_forward_and_backward(texts: list[int], heads: int, size: int) -> None:
+    """Those of the equations; the gradient is one tensor that has no gaps, and padding has zeros in it."""
+    qkv, lengths, real = drawn(texts, heads, size)
+    seed, share = torch.tensor([SEED], dtype=torch.int32), 0.3
+    found = attention_kernels._attend_packed(qkv, lengths, seed, size**-0.5, share)[0]
+    expected = by_torch(qkv, lengths, share)
+    assert off_by(found * real, expected * real) < 1e-5
+    gradient = torch.randn(found.shape)
+    (one,) = torch.autograd.grad((found * gradient).sum(), qkv)
+    (other,) = torch.autograd.grad((expected * gradient * real).sum(), qkv)
+    assert one.is_contiguous() and not (one * ~real[..., None]).any()
+    assert off_by(one, other) < 1e-5
+
+
+def test_attention_is_the_same_for_packed_and_for_separate_parts() -> None:
+    """Also their dropout, from the generator of torch, which differs from call to call; also if texts have one token."""
+    for texts in ([40, 23], [1, 1]):
+        qkv, lengths, _ = drawn(texts, 2, 32)
+        parts = qkv.transpose(1, 3).contiguous().transpose(1, 3).unbind(2)  # as the heads of a layer are, in other places
+        states = []
+        for _ in range(2):
+            torch.manual_seed(3)
+            states.append(attention_kernels.attend(*parts, lengths, 0.2, 0.25))
+            torch.manual_seed(3)
+            assert torch.equal(attention_kernels.attend_packed(qkv, lengths, 0.2, 0.25), states[-1])
+        assert torch.equal(*states)
+    qkv, lengths, _ = drawn([40, 23], 2, 32)
+    assert not torch.equal(*(attention_kernels.attend_packed(qkv, lengths, 0.2, 0.25) for _ in range(2)))
 
 
 def test_attention_of_the_first_token_alone() -> None:
     """One query per text, as the top layer of a classifier needs it."""
-    (query, key, value), lengths, _ = drawn(3, 40, 2, 16)
+    qkv, lengths, _ = drawn([40, 3, 17], 2, 16)
+    query, key, value = qkv.unbind(2)
     found = attention_kernels.attend(query[:, :1], key, value, lengths, 0.25)
-    assert off_by(found, by_torch([query[:, :1], key, value], lengths)) < 1e-5
+    assert off_by(found, by_torch(qkv, lengths)[:, :1]) < 1e-5
 
 
-def test_dropout_keeps_its_share_and_drops_the_same_weights_backward() -> None:
-    """The states are linear in the values, so <values, their gradient> = <states, gradient>; queries and keys by differences."""
-    (query, key, value), lengths, real = drawn(2, 70, 2, 32)
-    seed, scale, share = torch.tensor([7], dtype=torch.int32), 32**-0.5, 0.3
+def test_weights_of_keys_far_below_zero_have_finite_gradients() -> None:
+    """All energies of a query are so low that a weight for the energy 0, which padding has, would be infinite."""
+    qkv, lengths, real = drawn([70, 40], 1, 32)
+    moved = qkv.detach() * 0.1
+    moved[:, :, 0, :, 0], moved[:, :, 1, :, 0] = 40.0, -40.0
+    moved.requires_grad_()
+    found, expected = attention_kernels.attend_packed(moved, lengths, 32**-0.5), by_torch(moved, lengths)
+    (one,) = torch.autograd.grad((found * real).square().sum(), moved)
+    (other,) = torch.autograd.grad((expected * real).square().sum(), moved)
+    assert off_by(one, other) < 1e-4
 
-    def states(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return attention_kernels._attend(query, key, value, lengths, seed, scale, share)[0]
 
-    kept = states(query, key, torch.ones_like(value))  # the sums of the kept weights, divided by their expected share
-    assert abs(float(kept[real.expand_as(kept)].mean()) - 1) < 0.05
-    assert float(kept[real.expand_as(kept)].std()) > 0.01
-    gradient = torch.randn_like(value) * real
-    both = attention_kernels._attend(query, key, value, lengths, seed, scale, share)
-    to_query, to_key, to_value = attention_kernels._attend_backward(
-        gradient, query, key, value, lengths, seed, *both, scale, share
-    )
-    assert float((value * to_value).sum()) == pytest.approx(float((both[0] * gradient).sum()), rel=1e-4)
-    way = torch.randn_like(query) * 0.01
-    for slope, moved in (
-        (to_query, lambda step: states(query + step * way, key, value)),
-        (to_key, lambda step: states(query, key + step * way, value)),
-    ):
-        difference = float(((moved(1) - moved(-1)) * gradient).sum()) / 2
-        assert float((slope * way).sum()) == pytest.approx(difference, rel=0.02, abs=2e-4)
+def test_a_compiled_function_can_contain_attention() -> None:
+    """For batches of two shapes by the same code, with the gradient of the input."""
+
+    def network(x: Tensor, lengths: Tensor) -> Tensor:
+        return attention_kernels.attend_packed((x * 2).unflatten(2, (3, 2, 16)), lengths, 0.25).flatten(2).sin()
+
+    compiled = torch.compile(network, dynamic=True, backend="aot_eager", fullgraph=True)
+    for texts in ([9, 4], [20, 3, 6]):
+        qkv, lengths, real = drawn(texts, 2, 16)
+        x = qkv.detach().flatten(2).requires_grad_()
+        one, other = ((each(x, lengths) * real[..., 0]).square().sum() for each in (compiled, network))
+        assert torch.equal(torch.autograd.grad(one, x)[0], torch.autograd.grad(other, x)[0])
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_dropout_keeps_its_share_without_correlations(share: float) -> None:
+    """Of neighbours in a row, in a column, of heads, texts and seeds; the number kept of a row varies as if by chance."""
+    shape = 4, 120, 6
+    drops = [kept(seed, shape, share).double() - (1 - share) for seed in (0, 1, 2, 2**30)]
+    first, deviation = drops[0], (share * (1 - share)) ** 0.5
+    assert abs(float(first.mean())) < 4 * deviation / first.numel() ** 0.5
+    pairs = [(first, other) for other in drops[1:]] + [(first[1:], first[:-1]), (first[:, 1:], first[:, :-1])]
+    for step in (1, 2, 8):
+        pairs += [(first[:, :, step:], first[:, :, :-step]), (first[..., step:], first[..., :-step])]
+    squares = [first[:, :, 1:, 1:] * first[:, :, 1:, :-1], first[:, :, :-1, 1:] * first[:, :, :-1, :-1]]
+    pairs.append((squares[0] / deviation, squares[1] / deviation))
+    for one, other in pairs:
+        assert abs(float((one * other).mean())) < 4.5 * deviation**2 / one.numel() ** 0.5
+    for axis in (2, 3):
+        assert float(first.sum(dim=axis).var()) == pytest.approx(120 * deviation**2, rel=0.1)
 
 
 # -- the rest ----------------------------------------------------------------------------------------------------------

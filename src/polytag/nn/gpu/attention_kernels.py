@@ -1,7 +1,7 @@
 """Attention over padded texts on a GPU, in Triton: padding is skipped, and the attention weights are never written to memory.
 
-Texts are short, so blocks are small. The backward pass computes the weights again, once for the queries and once for keys and
-values, without atomic sums, so its result does not depend on the order of programs.
+Texts are short, so blocks are small. The backward pass computes the weights once more. One program has all gradients of a head
+of a text, so that there are no atomic sums, and the result does not depend on the order of programs.
 """
 
 from __future__ import annotations
@@ -15,152 +15,202 @@ from torch import Tensor
 
 SIZES = (16, 32, 64, 128)  # sizes of a head
 _LOG2_E = 1.4426950408889634
-_BLOCK = 64  # queries or keys of a block
+# queries and keys of a block, warps and stages of a program: of the forward pass, and of the backward pass by the size of a head,
+# there with the registers of a thread
+_FORWARD = (64, 64, 4, 2)
+_TILES = {16: (64, 64, 4, 1, 168), 32: (64, 64, 4, 1, 168), 64: (32, 64, 4, 1, 168), 128: (32, 32, 4, 1, None)}
 
 
 @triton.jit
-def _kept(seed, pair, row, column, length, share):
-    """Which attention weights dropout keeps: a hash of the seed and the place of a weight, as a number from 0 to 1."""
-    mixed = ((pair * length + row) * length + column).to(tl.uint32) * 0x9E3779B1 ^ seed
+def _query_numbers(seed, place):
+    """Two random numbers per query, from the seed and the place of the query among those of all heads and texts."""
+    mixed = place.to(tl.uint32) * 0x9E3779B1 ^ seed
     mixed ^= mixed >> 16
     mixed *= 0x85EBCA6B
     mixed ^= mixed >> 13
-    mixed *= 0xC2B2AE35
-    mixed ^= mixed >> 16
-    return (mixed >> 8).to(tl.float32) * (1.0 / 16777216.0) >= share
+    factor, term = mixed * 0xC2B2AE35, mixed * 0x27D4EB2F
+    return factor ^ (factor >> 16) | 1, term ^ (term >> 15)  # with the factor 0, all keys would have the same number
+
+
+@triton.jit
+def _key_number(column):
+    """A random number per key, the same for all queries, heads and texts."""
+    mixed = column.to(tl.uint32) * 0x9E3779B1
+    mixed ^= mixed >> 15
+    return mixed * 0x2C1B3C6D
+
+
+@triton.jit
+def _kept(factor, term, number, least):
+    """Which attention weights dropout keeps: random linear functions of the numbers of keys, one function per query.
+
+    Any two decisions are independent, at the price of a multiplication per weight.
+    """
+    return (factor[:, None] * number[None, :] + term[:, None]).to(tl.int32) >= least
 
 
 @triton.jit
 def _forward(
-    queries, keys, values, lengths, seeds, found, sums, asked, length, scale, share,
-    HEADS: tl.constexpr, SIZE: tl.constexpr, DROPS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    queries, keys, values, lengths, seeds, found, sums, asked, length, stride, scale, spread, least,
+    HEADS: tl.constexpr, SIZE: tl.constexpr, DROPS: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """The states of some queries of one head of one text; ``sums`` are the logarithms of the sums of the softmax, to base 2."""
     text, head, first = tl.program_id(2), tl.program_id(1), tl.program_id(0) * ROWS
     tokens = tl.load(lengths + text)
     row, size = first + tl.arange(0, ROWS), tl.arange(0, SIZE)
-    at = ((text * asked + row[:, None]) * HEADS + head) * SIZE + size[None, :]
     inside = row[:, None] < asked
+    out = found + text.to(tl.int64) * asked * (HEADS * SIZE) + head * SIZE
+    at = row[:, None] * (HEADS * SIZE) + size[None, :]
     if (first >= tokens) & (first > 0):
-        tl.store(found + at, tl.zeros((ROWS, SIZE), tl.float32).to(found.dtype.element_ty), inside)
+        tl.store(out + at, tl.zeros((ROWS, SIZE), tl.float32).to(found.dtype.element_ty), inside)
         return
-    query = tl.load(queries + at, inside, 0.0)
-    seed = tl.load(seeds).to(tl.uint32)
+    query = tl.load(
+        queries + text.to(tl.int64) * asked * stride + head * SIZE + row[:, None] * stride + size[None, :], inside, 0.0
+    )
+    base = text.to(tl.int64) * length * stride + head * SIZE
+    if DROPS:
+        factor, term = _query_numbers(tl.load(seeds).to(tl.uint32), (text * HEADS + head) * length + row)
     most = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     state = tl.zeros((ROWS, SIZE), tl.float32)
-    for start in range(0, tokens, BLOCK):
-        column = start + tl.arange(0, BLOCK)
-        place = ((text * length + column[:, None]) * HEADS + head) * SIZE + size[None, :]
+    for start in range(0, tokens, KEYS):
+        column = start + tl.arange(0, KEYS)
+        place = column[:, None] * stride + size[None, :]
         real = column < tokens
-        key = tl.load(keys + place, real[:, None], 0.0)
-        value = tl.load(values + place, real[:, None], 0.0)
-        energy = tl.where(real[None, :], tl.dot(query, tl.trans(key)) * scale, float("-inf"))
+        key = tl.load(keys + base + place, real[:, None], 0.0)
+        value = tl.load(values + base + place, real[:, None], 0.0)
+        energy = tl.where(real[None, :], tl.dot(query, tl.trans(key)), float("-inf"))
         higher = tl.maximum(most, tl.max(energy, 1))
-        shrunk = tl.exp2(most - higher)
-        weight = tl.exp2(energy - higher[:, None])
+        shrunk = tl.exp2((most - higher) * scale)
+        weight = tl.exp2(energy * scale - (higher * scale)[:, None])
         total = total * shrunk + tl.sum(weight, 1)
         if DROPS:
-            kept = _kept(seed, text * HEADS + head, row[:, None], column[None, :], length, share)
-            weight = tl.where(kept, weight / (1 - share), 0.0)
+            weight = tl.where(_kept(factor, term, _key_number(column), least), weight, 0.0)
         state = tl.dot(weight.to(value.dtype), value, state * shrunk[:, None])
         most = higher
-    tl.store(found + at, (state / total[:, None]).to(found.dtype.element_ty), inside)
-    tl.store(sums + (text * HEADS + head) * asked + row, most + tl.log2(total), row < asked)
+    tl.store(out + at, (state * (spread / total)[:, None]).to(found.dtype.element_ty), inside)
+    tl.store(sums + (text * HEADS + head) * asked + row, most * scale + tl.log2(total), row < asked)
 
 
 @triton.jit
-def _query_gradients(
-    queries, keys, values, lengths, seeds, found, sums, gradients, products, to_queries, length, scale, back, share,
-    HEADS: tl.constexpr, SIZE: tl.constexpr, DROPS: tl.constexpr, BLOCK: tl.constexpr,
+def _backward(
+    queries, keys, values, lengths, seeds, found, sums, gradients, products, partial, to_queries, to_keys, to_values,
+    length, stride, scale, back, spread, least,
+    HEADS: tl.constexpr, SIZE: tl.constexpr, DROPS: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of some queries; ``products`` are the inner products of states and their gradients."""
-    text, head, first = tl.program_id(2), tl.program_id(1), tl.program_id(0) * BLOCK
+    """All gradients of one head of one text; those of padding are zero.
+
+    ``products`` are the inner products of states and their gradients, over ``spread``. ``partial`` has the sums of the gradients
+    of queries over the blocks of keys so far; the last block writes them out.
+    """
+    text, head, size = tl.program_id(1), tl.program_id(0), tl.arange(0, SIZE)
     tokens = tl.load(lengths + text)
-    row, size = first + tl.arange(0, BLOCK), tl.arange(0, SIZE)
-    at = ((text * length + row[:, None]) * HEADS + head) * SIZE + size[None, :]
-    inside = row[:, None] < length
-    if first >= tokens:
-        tl.store(to_queries + at, tl.zeros((BLOCK, SIZE), tl.float32).to(to_queries.dtype.element_ty), inside)
-        return
-    query = tl.load(queries + at, inside, 0.0)
-    gradient = tl.load(gradients + at, inside, 0.0)
-    product = tl.sum(gradient.to(tl.float32) * tl.load(found + at, inside, 0.0).to(tl.float32), 1)
-    line = (text * HEADS + head) * length + row
-    tl.store(products + line, product, row < length)
-    log_sum = tl.load(sums + line, row < length, 0.0)
+    base = text.to(tl.int64) * length * stride + head * SIZE
+    flat = text.to(tl.int64) * length * (HEADS * SIZE) + head * SIZE
+    line = (text * HEADS + head) * length
+    own = partial + line.to(tl.int64) * SIZE
+    for start in range(0, tokens, ROWS):
+        row = start + tl.arange(0, ROWS)
+        at = row[:, None] * (HEADS * SIZE) + size[None, :]
+        asks = row < tokens
+        gradient = tl.load(gradients + flat + at, asks[:, None], 0.0).to(tl.float32)
+        state = tl.load(found + flat + at, asks[:, None], 0.0).to(tl.float32)
+        tl.store(products + line + row, tl.sum(gradient * state, 1) / spread, asks)
+    tl.debug_barrier()
     seed = tl.load(seeds).to(tl.uint32)
-    total = tl.zeros((BLOCK, SIZE), tl.float32)
-    for start in range(0, tokens, BLOCK):
-        column = start + tl.arange(0, BLOCK)
-        place = ((text * length + column[:, None]) * HEADS + head) * SIZE + size[None, :]
+    for first in range(0, tokens, KEYS):
+        column = first + tl.arange(0, KEYS)
         real = column < tokens
-        key = tl.load(keys + place, real[:, None], 0.0)
-        value = tl.load(values + place, real[:, None], 0.0)
-        weight = tl.exp2(tl.where(real[None, :], tl.dot(query, tl.trans(key)) * scale, float("-inf")) - log_sum[:, None])
-        to_weight = tl.dot(gradient, tl.trans(value))
-        if DROPS:
-            kept = _kept(seed, text * HEADS + head, row[:, None], column[None, :], length, share)
-            to_weight = tl.where(kept, to_weight / (1 - share), 0.0)
-        to_energy = weight * (to_weight - product[:, None])
-        total = tl.dot(to_energy.to(key.dtype), key, total)
-    tl.store(to_queries + at, (total * back).to(to_queries.dtype.element_ty), inside)
-
-
-@triton.jit
-def _key_gradients(
-    queries, keys, values, lengths, seeds, sums, gradients, products, to_keys, to_values, length, scale, back, share,
-    HEADS: tl.constexpr, SIZE: tl.constexpr, DROPS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """The gradients of some keys and values; those of padding are zero."""
-    text, head, first = tl.program_id(2), tl.program_id(1), tl.program_id(0) * BLOCK
-    tokens = tl.load(lengths + text)
-    column, size = first + tl.arange(0, BLOCK), tl.arange(0, SIZE)
-    at = ((text * length + column[:, None]) * HEADS + head) * SIZE + size[None, :]
-    real = column < tokens
-    to_key = tl.zeros((BLOCK, SIZE), tl.float32)
-    to_value = tl.zeros((BLOCK, SIZE), tl.float32)
-    if first < tokens:
-        key = tl.load(keys + at, real[:, None], 0.0)
-        value = tl.load(values + at, real[:, None], 0.0)
-        seed = tl.load(seeds).to(tl.uint32)
-        for start in range(0, tokens, BLOCK):
-            row = start + tl.arange(0, BLOCK)
+        place = column[:, None] * stride + size[None, :]
+        key = tl.load(keys + base + place, real[:, None], 0.0)
+        value = tl.load(values + base + place, real[:, None], 0.0)
+        number = _key_number(column)
+        to_key = tl.zeros((KEYS, SIZE), tl.float32)
+        to_value = tl.zeros((KEYS, SIZE), tl.float32)
+        for start in range(0, tokens, ROWS):
+            row = start + tl.arange(0, ROWS)
             asks = row < tokens
-            place = ((text * length + row[:, None]) * HEADS + head) * SIZE + size[None, :]
-            line = (text * HEADS + head) * length + row
-            query = tl.load(queries + place, asks[:, None], 0.0)
-            gradient = tl.load(gradients + place, asks[:, None], 0.0)
-            log_sum = tl.load(sums + line, asks, 0.0)
-            product = tl.load(products + line, asks, 0.0)
-            energy = tl.where(real[:, None] & asks[None, :], tl.dot(key, tl.trans(query)) * scale, float("-inf"))
-            weight = tl.exp2(energy - log_sum[None, :])  # (keys, queries)
-            to_weight = tl.dot(value, tl.trans(gradient))
+            at = row[:, None] * stride + size[None, :]
+            query = tl.load(queries + base + at, asks[:, None], 0.0)
+            gradient = tl.load(gradients + flat + row[:, None] * (HEADS * SIZE) + size[None, :], asks[:, None], 0.0)
+            log_sum = tl.load(sums + line + row, asks, 0.0)
+            product = tl.load(products + line + row, asks, 0.0)
+            sofar = own + row[:, None] * SIZE + size[None, :]
+            energy = tl.dot(query, tl.trans(key))
+            to_weight = tl.dot(gradient, tl.trans(value))
+            # Keys of padding are zero, and so is what their weights add; these must be finite, so they are at most 1 too.
+            weight = tl.exp2(tl.minimum(energy * scale - log_sum[:, None], 0.0))
             kept_weight = weight
             if DROPS:
-                kept = _kept(seed, text * HEADS + head, row[None, :], column[:, None], length, share)
-                kept_weight = tl.where(kept, weight / (1 - share), 0.0)
-                to_weight = tl.where(kept, to_weight / (1 - share), 0.0)
-            to_value = tl.dot(kept_weight.to(gradient.dtype), gradient, to_value)
-            to_energy = weight * (to_weight - product[None, :])
-            to_key = tl.dot(to_energy.to(query.dtype), query, to_key)
-    inside = column[:, None] < length
-    tl.store(to_keys + at, (to_key * back).to(to_keys.dtype.element_ty), inside)
-    tl.store(to_values + at, to_value.to(to_values.dtype.element_ty), inside)
+                factor, term = _query_numbers(seed, line + row)
+                kept_weight = tl.where(_kept(factor, term, number, least), weight, 0.0)
+            to_energy = (kept_weight * to_weight - weight * product[:, None]).to(key.dtype)
+            to_value = tl.dot(tl.trans(kept_weight.to(gradient.dtype)), gradient, to_value)
+            to_key = tl.dot(tl.trans(to_energy), query, to_key)
+            earlier = tl.load(sofar, asks[:, None] & (first > 0), 0.0)
+            to_query = tl.dot(to_energy, key) * back + earlier
+            if first + KEYS < tokens:
+                tl.store(sofar, to_query, asks[:, None])
+            else:
+                tl.store(to_queries + base + at, to_query.to(to_queries.dtype.element_ty), asks[:, None])
+        tl.store(to_keys + base + place, (to_key * back).to(to_keys.dtype.element_ty), real[:, None])
+        tl.store(to_values + base + place, (to_value * spread).to(to_values.dtype.element_ty), real[:, None])
+        tl.debug_barrier()  # the next block of keys reads what other threads have written
+    nothing = tl.zeros((ROWS, SIZE), tl.float32).to(to_queries.dtype.element_ty)
+    for start in range(tokens, length, ROWS):
+        row = start + tl.arange(0, ROWS)
+        at = row[:, None] * stride + size[None, :]
+        tl.store(to_queries + base + at, nothing, row[:, None] < length)
+        tl.store(to_keys + base + at, nothing, row[:, None] < length)
+        tl.store(to_values + base + at, nothing, row[:, None] < length)
+
+
+def _numbers(scale: float, dropout: float) -> tuple[float, float, int]:
+    """The scale of energies to base 2, the factor of kept weights, and the least random number of a kept weight (int32)."""
+    return scale * _LOG2_E, 1 / (1 - dropout), min(round(dropout * 2**32), 2**32 - 1) - 2**31
+
+
+def _states(
+    parts: tuple[Tensor, ...], lengths: Tensor, seed: Tensor, stride: int, scale: float, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """The states and the logarithms of sums; ``stride`` is the distance of tokens in memory, in all three parts."""
+    query, key, value = parts
+    batch, asked, heads, size = query.shape
+    found = query.new_empty(query.shape)
+    sums = query.new_empty(batch, heads, asked, dtype=torch.float32)
+    rows, keys, warps, stages = _FORWARD
+    rows = rows if asked > 16 else 16
+    _forward[(-(-asked // rows), heads, batch)](
+        query, key, value, lengths, seed, found, sums, asked, key.shape[1], stride, *_numbers(scale, dropout),
+        HEADS=heads, SIZE=size, DROPS=dropout > 0, ROWS=rows, KEYS=keys, num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+    return found, sums
+
+
+def _differentiate(
+    gradient: Tensor, parts: tuple[Tensor, ...], lengths: Tensor, seed: Tensor, found: Tensor, sums: Tensor,
+    to_parts: tuple[Tensor, ...], stride: int, scale: float, dropout: float,
+) -> None:  # fmt: skip
+    """Write the gradients of queries, keys and values, which lie in memory as these do."""
+    batch, length, heads, size = found.shape
+    rows, keys, warps, stages, registers = _TILES[size]
+    products = torch.empty_like(sums)
+    partial = sums if length <= keys else sums.new_empty(batch, heads, length, size)  # one block of keys has no partial sums
+    base_two, spread, least = _numbers(scale, dropout)
+    limit = {"maxnreg": registers} if registers and torch.version.hip is None else {}  # an option of NVIDIA's compiler
+    _backward[(heads, batch)](
+        *parts, lengths, seed, found, sums, gradient, products, partial, *to_parts,
+        length, stride, base_two, scale * spread, spread, least,
+        HEADS=heads, SIZE=size, DROPS=dropout > 0, ROWS=rows, KEYS=keys,
+        num_warps=warps, num_stages=stages, **limit,
+    )  # fmt: skip
 
 
 @torch.library.custom_op("polytag::attend", mutates_args=())
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, lengths: Tensor, seed: Tensor, scale: float, dropout: float
 ) -> tuple[Tensor, Tensor]:
-    batch, asked, heads, size = query.shape
-    found, sums = torch.empty_like(query), torch.empty(batch, heads, asked, dtype=torch.float32, device=query.device)
-    rows = _BLOCK if asked > 16 else 16
-    _forward[(-(-asked // rows), heads, batch)](
-        query, key, value, lengths, seed, found, sums, asked, key.shape[1], scale * _LOG2_E, dropout,
-        HEADS=heads, SIZE=size, DROPS=dropout > 0, ROWS=rows, BLOCK=_BLOCK, num_warps=4,
-    )  # fmt: skip
-    return found, sums
+    return _states((query, key, value), lengths, seed, query.shape[2] * query.shape[3], scale, dropout)
 
 
 @_attend.register_fake
@@ -168,7 +218,7 @@ def _(
     query: Tensor, key: Tensor, value: Tensor, lengths: Tensor, seed: Tensor, scale: float, dropout: float
 ) -> tuple[Tensor, Tensor]:
     batch, asked, heads, _ = query.shape
-    return torch.empty_like(query), query.new_empty(batch, heads, asked, dtype=torch.float32)
+    return query.new_empty(query.shape), query.new_empty(batch, heads, asked, dtype=torch.float32)
 
 
 @torch.library.custom_op("polytag::attend_backward", mutates_args=())
@@ -176,15 +226,11 @@ def _attend_backward(
     gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor, seed: Tensor, found: Tensor, sums: Tensor,
     scale: float, dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    batch, length, heads, size = query.shape
     to_query, to_key, to_value = (torch.empty_like(part) for part in (query, key, value))
-    products = torch.empty_like(sums)
-    grid = -(-length // _BLOCK), heads, batch
-    told = {"HEADS": heads, "SIZE": size, "DROPS": dropout > 0, "BLOCK": _BLOCK, "num_warps": 4}
-    given = query, key, value, lengths, seed
-    numbers = length, scale * _LOG2_E, scale, dropout
-    _query_gradients[grid](*given, found, sums, gradient, products, to_query, *numbers, **told)
-    _key_gradients[grid](*given, sums, gradient, products, to_key, to_value, *numbers, **told)
+    stride = query.shape[2] * query.shape[3]
+    _differentiate(
+        gradient, (query, key, value), lengths, seed, found, sums, (to_query, to_key, to_value), stride, scale, dropout
+    )
     return to_query, to_key, to_value
 
 
@@ -197,8 +243,8 @@ def _(
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    query, key, value, lengths, seed, ctx.scale, ctx.dropout = inputs
-    ctx.save_for_backward(query, key, value, lengths, seed, *output)
+    *kept, ctx.scale, ctx.dropout = inputs
+    ctx.save_for_backward(*kept, *output)
 
 
 def _gradients(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
@@ -209,12 +255,59 @@ def _gradients(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ..
 _attend.register_autograd(_gradients, setup_context=_keep)
 
 
+@torch.library.custom_op("polytag::attend_packed", mutates_args=())
+def _attend_packed(qkv: Tensor, lengths: Tensor, seed: Tensor, scale: float, dropout: float) -> tuple[Tensor, Tensor]:
+    return _states(qkv.unbind(2), lengths, seed, 3 * qkv.shape[3] * qkv.shape[4], scale, dropout)
+
+
+@_attend_packed.register_fake
+def _(qkv: Tensor, lengths: Tensor, seed: Tensor, scale: float, dropout: float) -> tuple[Tensor, Tensor]:
+    batch, length, _, heads, size = qkv.shape
+    return qkv.new_empty(batch, length, heads, size), qkv.new_empty(batch, heads, length, dtype=torch.float32)
+
+
+@torch.library.custom_op("polytag::attend_packed_backward", mutates_args=())
+def _attend_packed_backward(
+    gradient: Tensor, qkv: Tensor, lengths: Tensor, seed: Tensor, found: Tensor, sums: Tensor, scale: float, dropout: float
+) -> Tensor:
+    to_qkv, stride = torch.empty_like(qkv), 3 * qkv.shape[3] * qkv.shape[4]
+    _differentiate(gradient, qkv.unbind(2), lengths, seed, found, sums, to_qkv.unbind(2), stride, scale, dropout)
+    return to_qkv
+
+
+@_attend_packed_backward.register_fake
+def _(
+    gradient: Tensor, qkv: Tensor, lengths: Tensor, seed: Tensor, found: Tensor, sums: Tensor, scale: float, dropout: float
+) -> Tensor:
+    return torch.empty_like(qkv)
+
+
+def _packed_gradients(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    found = _attend_packed_backward(gradient.contiguous(), *ctx.saved_tensors, ctx.scale, ctx.dropout)
+    return found, None, None, None, None
+
+
+_attend_packed.register_autograd(_packed_gradients, setup_context=_keep)
+
+
+def _seed(lengths: Tensor, dropout: float) -> Tensor:
+    return torch.randint(0, 2**31 - 1, (1,), dtype=torch.int32, device=lengths.device) if dropout else lengths[:1]
+
+
 def attend(query: Tensor, key: Tensor, value: Tensor, lengths: Tensor, scale: float, dropout: float = 0.0) -> Tensor:
     """The attention of queries over the tokens of their texts, all (batch, length, heads, size); ``lengths`` is (batch,) int32.
 
-    The states of padding have no meaning. With gradients there must be one query per token.
+    The states of padding have no meaning. With gradients there must be one query per token. ``scale`` is positive.
     """
-    kind = torch.int32
-    seed = torch.randint(0, 2**31 - 1, (1,), dtype=kind, device=query.device) if dropout else lengths[:1]
-    found: Tensor = _attend(query.contiguous(), key.contiguous(), value.contiguous(), lengths, seed, scale, dropout)[0]
+    parts = query.contiguous(), key.contiguous(), value.contiguous()
+    found: Tensor = _attend(*parts, lengths, _seed(lengths, dropout), scale, dropout)[0]
+    return found
+
+
+def attend_packed(qkv: Tensor, lengths: Tensor, scale: float, dropout: float = 0.0) -> Tensor:
+    """The attention of ``attend``, from queries, keys and values in one tensor (batch, length, 3, heads, size).
+
+    The gradient is one tensor, too.
+    """
+    found: Tensor = _attend_packed(qkv.contiguous(), lengths, _seed(lengths, dropout), scale, dropout)[0]
     return found
