@@ -2,9 +2,9 @@
 
     python benchmarks/sequences.py ablations|lambda|alpha|beams|convergence [--data DIR] [--parallel N] [--train]
 
-``ablations`` (SGM, table 3), ``lambda`` (SGM, figure 2), ``alpha`` (BERT paper, figure 4), ``beams`` (BERT paper, 4.3) and
-``convergence`` (BERT paper, figure 3), on reuters. Numbers are rows of results/sequences.json, which ``--train`` makes anew with
-the jobs in jobs/; pictures go to results/pictures/. Without ``--train`` only the picture is drawn.
+``ablations`` (SGM, table 3), ``alpha`` (BERT paper, figure 4) and ``beams`` (BERT paper, 4.3) are on reuters, ``lambda`` (SGM,
+figure 2) on aapd-even, ``convergence`` (BERT paper, figure 3) on both. Numbers are rows of results/*.json, which ``--train``
+makes anew with the jobs in jobs/; pictures go to results/pictures/. Without ``--train`` only the picture is drawn.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 HERE = Path(__file__).parent
-RESULTS, PICTURES = HERE / "results" / "sequences.json", HERE / "results" / "pictures"
+RESULTS, PICTURES = HERE / "results", HERE / "results" / "pictures"
 Rows = dict[str, dict[str, Any]]
-_REUTERS = 6993  # training documents
+_DOCUMENTS = {"reuters": 6_993, "aapd-even": 38_544}  # for training
 
 
 def ablations(rows: Rows, axes: Axes) -> None:
@@ -39,17 +39,21 @@ def ablations(rows: Rows, axes: Axes) -> None:
     axes.set_xlabel("micro-F1 on reuters test, mean and deviation over seeds")
 
 
-def sweep(rows: Rows, axes: Axes) -> None:
-    """Micro-F1 by the fixed share of the mean embedding, and that of the adaptive gate."""
-    shares = sorted((row["options"]["proportion"], row) for name, row in rows.items() if ", lambda " in name)
-    for part, style in (("valid", "o-"), ("test", "s--")):
-        values = [row[f"{part}_mean_and_deviation"]["micro_f1"][0] for _, row in shares]
-        axes.plot([share for share, _ in shares], values, style, label=f"fixed share, {part}")
-        gate = rows["reuters sgm, global embedding"][f"{part}_mean_and_deviation"]["micro_f1"][0]
-        axes.axhline(gate, linestyle=":", color="grey", label=f"adaptive gate, {part}")
+def sweep(rows: Rows, axes: Axes, metric: str) -> None:
+    """A metric of the decoded sets by the fixed share of the mean embedding; without a share, and with the adaptive gate."""
+    shares = {row["options"]["proportion"]: row for name, row in rows.items() if name.startswith("aapd-even sgm, lambda ")}
+    shares[0] = rows["aapd-even sgm"]  # no global embedding
+    for part, style, colour in (("valid", "o-", "tab:blue"), ("test", "s--", "tab:orange")):
+        found = sorted((share, row[f"{part}_by_rule"]["decoded"][metric]) for share, row in shares.items())
+        axes.errorbar(
+            [share for share, _ in found], [mean for _, (mean, _) in found], [spread for _, (_, spread) in found],
+            fmt=style, color=colour, capsize=3, label=f"fixed share, {part}",
+        )  # fmt: skip
+        gate = rows["aapd-even sgm+ge"][f"{part}_by_rule"]["decoded"][metric][0]
+        axes.axhline(gate, linestyle=":", color=colour, label=f"adaptive gate, {part}")
     axes.set_xlabel("lambda: share of the mean embedding")
-    axes.set_ylabel("micro-F1 on reuters")
-    axes.legend()
+    axes.set_ylabel(f"{metric.replace('_', ' ')}, decoded sets of aapd-even")
+    axes.legend(fontsize=8)
 
 
 def alpha(rows: Rows, axes: Axes) -> None:
@@ -77,56 +81,81 @@ def beams(rows: Rows, axes: Axes) -> None:
     axes.legend()
 
 
-def within_epochs(rows: Rows, axes: Axes) -> bool:
-    """The metric on validation several times per epoch, by epochs trained, mean over seeds; False without such rows."""
-    found = {name: row for name, row in rows.items() if name.startswith("reuters") and name.endswith("evaluations per epoch")}
-    for name, row in found.items():
-        curves, steps = row["by_epoch"], -(-_REUTERS // row["options"].get("batch_size", 32))
-        points = [curve[at]["step"] / steps for curve in curves[:1] for at in range(len(curve))]
-        values = [sum(curve[at]["micro_f1"] for curve in curves) / len(curves) for at in range(len(points))]
-        axes.plot(points, values, "o-", label=name.removeprefix("reuters ").partition(",")[0])
-    return bool(found)
+def within_epochs(rows: Rows, corpus: str) -> dict[str, list[tuple[float, float]]]:
+    """Epochs trained and micro-F1 on validation, mean over seeds, by model."""
+    found = {}
+    for name, row in rows.items():
+        if name.startswith(f"{corpus} ") and name.endswith("evaluations per epoch"):
+            curves, steps = row["by_epoch"], -(-_DOCUMENTS[corpus] // row["options"].get("batch_size", 32))
+            means = [sum(curve[at]["micro_f1"] for curve in curves) / len(curves) for at in range(len(curves[0]))]
+            model = name.removeprefix(f"{corpus} ").partition(",")[0]
+            found[model] = [(point["step"] / steps, mean) for point, mean in zip(curves[0], means, strict=True)]
+    return found
 
 
-def convergence(rows: Rows, axes: Axes) -> None:
-    """The metric on validation for BERT and BERT+SGM: within epochs where it was measured, else after every epoch."""
-    if within_epochs(rows, axes):
-        axes.set_xlabel("epochs")
-        axes.set_ylabel("micro-F1 on reuters validation")
-        axes.legend()
-        return
-    for name, style in (("reuters bert", "o-"), ("reuters bert-sgm", "s-")):
-        curves = rows[name]["by_epoch"]
-        values = [sum(curve[epoch]["micro_f1"] for curve in curves) / len(curves) for epoch in range(len(curves[0]))]
-        axes.plot(range(1, len(values) + 1), values, style, label=name.removeprefix("reuters "))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("epoch")
-    axes.set_ylabel("micro-F1 on reuters validation")
+def convergence(rows: Rows, axes: Axes, corpus: str) -> None:
+    """Micro-F1 several times per epoch; its values after half an epoch and at the end are written next to the rows."""
+    found = within_epochs(rows, corpus)
+    for model, curve in found.items():
+        axes.plot([epoch for epoch, _ in curve], [value for _, value in curve], ".-", label=model)
+    axes.axvline(0.5, linestyle=":", color="grey", label="half an epoch")
+    axes.set_xlabel("epochs")
+    axes.set_ylabel(f"micro-F1 on validation of {corpus}")
     axes.legend()
+    path = RESULTS / "convergence.json"
+    kept = json.loads(path.read_text())
+    halves = {model: min(curve, key=lambda point: abs(point[0] - 0.5))[1] for model, curve in found.items()}
+    ends = {model: curve[-1][1] for model, curve in found.items()}
+    kept.setdefault("micro_f1", {})[corpus] = {m: [round(halves[m], 4), round(ends[m], 4)] for m in found}
+    path.write_text(json.dumps(kept, indent=1) + "\n")
 
 
-STUDIES: dict[str, tuple[Callable[[Rows, Axes], None], list[tuple[str, str]]]] = {
-    "ablations": (ablations, [("baselines", "reuters sgm"), ("studies", "reuters sgm, no")]),
-    "lambda": (sweep, [("baselines", "reuters sgm, global embedding"), ("studies", "reuters sgm, lambda")]),
-    "alpha": (alpha, [("", "reuters"), ("", "aapd"), ("mixed", "reuters mixed"), ("mixed", "aapd mixed")]),
-    "beams": (beams, [("studies", "reuters bert-sgm, beams")]),
-    "convergence": (convergence, [("", "reuters bert")]),
+class Study(NamedTuple):
+    """Panels, each drawn into its axes, and the jobs: file, start of their names, and the results that have them."""
+
+    panels: list[Callable[[Rows, Axes], None]]
+    jobs: list[tuple[str, str, str]]
+
+
+STUDIES = {
+    "ablations": Study(
+        [ablations],
+        [("sequences-baselines", "reuters sgm", "sequences"), ("sequences-studies", "reuters sgm, no", "sequences")],
+    ),
+    "lambda": Study(
+        [partial(sweep, metric="micro_f1"), partial(sweep, metric="hamming_loss")],
+        [("aapd-even", "aapd-even sgm", "aapd-even"), ("sgm-studies", "aapd-even sgm, lambda", "sgm-studies")],
+    ),
+    "alpha": Study(
+        [alpha],
+        [
+            ("sequences", "reuters", "sequences"),
+            ("sequences", "aapd", "sequences"),
+            ("sequences-mixed", "reuters mixed", "sequences"),
+            ("sequences-mixed", "aapd mixed", "sequences"),
+        ],
+    ),
+    "beams": Study([beams], [("sequences-studies", "reuters bert-sgm, beams", "sequences")]),
+    "convergence": Study(
+        [partial(convergence, corpus="reuters"), partial(convergence, corpus="aapd-even")], [("convergence", "", "convergence")]
+    ),
 }
 
 
-def train(wanted: list[tuple[str, str]], told: argparse.Namespace) -> None:
+def train(study: Study, told: argparse.Namespace) -> None:
     """Run the jobs of a study, file by file, and collect what they give."""
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary)
-        for number, (name, prefix) in enumerate(wanted):
-            jobs = json.loads((HERE / "jobs" / f"sequences{'-' * bool(name)}{name}.json").read_text())
+        for number, (file, prefix, into) in enumerate(study.jobs):
+            jobs = json.loads((HERE / "jobs" / f"{file}.json").read_text())
             (place / "jobs.json").write_text(json.dumps([job for job in jobs if job["name"].startswith(prefix)]))
             out = place / f"{number}.json"
             command = [sys.executable, str(HERE / "neural.py"), "--data", str(told.data), "--jobs", str(place / "jobs.json")]
             subprocess.run(
                 [*command, "--runs", str(place / "runs"), "--parallel", str(told.parallel), "--test", "--out", str(out)]
             )
-            subprocess.run([sys.executable, str(HERE / "collect.py"), str(out), "--into", str(RESULTS)], check=True)
+            collected = [str(HERE / "collect.py"), str(out), "--into", str(RESULTS / f"{into}.json")]
+            subprocess.run([sys.executable, *collected], check=True)
 
 
 def main() -> None:
@@ -137,13 +166,15 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--train", action="store_true")
     told = parser.parse_args()
-    draw, wanted = STUDIES[told.study]
+    study = STUDIES[told.study]
     if told.train:
-        train(wanted, told)
-    rows = {row["name"]: row for row in json.loads(RESULTS.read_text())["rows"]}
-    figure = Figure(figsize=(7, 4), layout="constrained")
+        train(study, told)
+    files = dict.fromkeys(into for _, _, into in study.jobs)
+    rows = {row["name"]: row for file in files for row in json.loads((RESULTS / f"{file}.json").read_text())["rows"]}
+    figure = Figure(figsize=(7 if len(study.panels) == 1 else 11, 4), layout="constrained")
     FigureCanvasAgg(figure)
-    draw(rows, figure.add_subplot())
+    for panel, axes in zip(study.panels, figure.subplots(1, len(study.panels), squeeze=False)[0], strict=True):
+        panel(rows, axes)
     PICTURES.mkdir(parents=True, exist_ok=True)
     figure.savefig(PICTURES / f"sequences-{told.study}.png", dpi=110)
 
