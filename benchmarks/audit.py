@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.audit.findings import FOLDS, audit
-from polytag.audit.nearest_rows import nearest_rows
 from polytag.audit.out_of_fold import CANDIDATES, OutOfFold, out_of_fold
 from polytag.audit.planted_errors import planted_errors
 from polytag.audit.suspicion import NEIGHBOURS, suspicion
 from polytag.corpus import Corpus
+from polytag.kernels.nearest_rows import nearest_rows
 from polytag.labels import indicator, indicator_of_pairs
 from polytag.linear.svm import Problem
 from polytag.run import Run

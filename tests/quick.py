@@ -47,6 +47,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "epochs": 12,
         "first_state": "mean",
     },
+    "nearest": {"neighbours": 5},
     "mixed": {"parts": ["br", "cnn"], "settings": {"br": _LINEAR, "cnn": {**_NEURAL, "filters": 16}}},
 }
 

@@ -14,13 +14,13 @@ from polytag.audit.findings import Audit, audit, copies_that_differ, proposals
 from polytag.audit.label_context import label_context, ridge_weights
 from polytag.audit.label_synonyms import label_synonyms, name_similarity
 from polytag.audit.near_duplicates import SIMILAR, close_documents, shingles, signatures
-from polytag.audit.nearest_rows import nearest_rows
 from polytag.audit.out_of_fold import OutOfFold
 from polytag.audit.planted_errors import planted_errors
 from polytag.audit.suspicion import logistic
 from polytag.audit.unlearnable_labels import label_average_precisions
 from polytag.corpus import Corpus
 from polytag.errors import DataError
+from polytag.kernels.nearest_rows import nearest_rows
 from polytag.labels import LabelSet, indicator
 from polytag.scores import Scores
 from polytag.text.tfidf import Tfidf

@@ -12,13 +12,13 @@ from scipy.sparse import csr_array
 
 from polytag.audit.label_synonyms import SameLabels, label_synonyms
 from polytag.audit.near_duplicates import close_documents
-from polytag.audit.nearest_rows import Nearest, nearest_rows
 from polytag.audit.out_of_fold import is_flat, out_of_fold
 from polytag.audit.planted_errors import planted_errors
 from polytag.audit.speaking_words import speaking_words
 from polytag.audit.suspicion import NEIGHBOURS, Suspicion, suspicion
 from polytag.audit.unlearnable_labels import Unlearnable, unlearnable_labels
 from polytag.errors import DataError
+from polytag.kernels.nearest_rows import Nearest, nearest_rows
 from polytag.linear.svm import Problem
 from polytag.run import Run
 from polytag.text.tfidf import Tfidf

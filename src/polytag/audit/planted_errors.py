@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.audit.nearest_rows import nearest_rows
+from polytag.kernels.nearest_rows import nearest_rows
 from polytag.labels import indicator_of_pairs
 
 _MOST = 100_000  # planted pairs of each kind

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.audit.label_context import label_context
-from polytag.audit.nearest_rows import Nearest
 from polytag.decision.calibration import logit
 from polytag.kernels.compiler import njit
+from polytag.kernels.nearest_rows import Nearest
 from polytag.scores import Scores
 
 if TYPE_CHECKING:

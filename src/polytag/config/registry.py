@@ -21,6 +21,7 @@ MODELS = {
     "lp": "polytag.models.label_powerset:LabelPowerset",
     "lsan": "polytag.models.lsan:Lsan",
     "mixed": "polytag.models.mixed:Mixed",
+    "nearest": "polytag.models.nearest:Nearest",
     "seq2seq": "polytag.models.seq2seq:Seq2Seq",
     "seqtag": "polytag.models.seqtag:Seqtag",
     "sgm": "polytag.models.sgm:Sgm",

@@ -44,6 +44,7 @@ _DEEPER = tuple(f"xmc.balanced_kmeans.{name}" for name in ("_touched", "_add_row
 OTHERS = (
     *_DEEPER, "xmc.node_kernels.gather", "xmc.search.given_step", "xmc.search.mean_of_searches",
     "linear.block_kernels.score_sparse", "linear.block_kernels.run_chain", "linear.block_kernels.labels_of_sets",
+    "kernels.nearest_rows.nearest_of_tile",
 )  # fmt: skip
 """Kernels of larger label sets and of other linear models."""
 

@@ -1,4 +1,4 @@
-"""The most similar rows of every row of a sparse matrix, by cosine, through an index of the columns."""
+"""The most similar rows of a sparse matrix, by the products of rows of unit length, through an index of the columns."""
 
 from __future__ import annotations
 
@@ -8,27 +8,34 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from polytag.kernels.compiler import njit
+from polytag.kernels.array_views import unlocked_rows
+from polytag.kernels.compiler import kernel
 from polytag.kernels.threads import in_threads, tile_size
-from polytag.linear.svm import rows_of
 
 _TILE = 1024  # rows that a thread handles at once
 _LEAST, _MOST, _SHARE = 100, 2000, 20  # a column in more rows than a twentieth, within these limits, is not compared
 
 
 class Nearest(NamedTuple):
-    """The k most similar other rows, best first: numbers padded with -1, and cosines (rows, k)."""
+    """The k most similar rows, best first: numbers padded with -1, and products (rows, k)."""
 
     rows: NDArray[np.int32]
     similarity: NDArray[np.float32]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _nearest_of_tile(
-    indptr: Any, indices: Any, data: Any, by_column: Any, members: Any, values: Any, start: int, stop: int, found: Any, best: Any
-) -> None:
-    """Accumulate the products of rows start..stop with all rows that share a column, and keep the largest."""
-    n, k = len(indptr) - 1, found.shape[1]
+@kernel(
+    "void(int64[::1],int32[::1],float32[::1],int64[::1],int32[::1],float32[::1],int64,int64,int64,int64,"
+    "int32[:,::1],float32[:,::1])"
+)
+def nearest_of_tile(
+    indptr: Any, indices: Any, data: Any, by_column: Any, members: Any, values: Any, start: int, stop: int, n: int, itself: int,
+    found: Any, best: Any,
+) -> None:  # fmt: skip
+    """Add the products of rows start..stop with all of n rows that share a column, and keep the largest.
+
+    A row is not compared with the row of the number ``itself`` + its own; below 0 there is none.
+    """
+    k = found.shape[1]
     sums, touched = np.zeros(n, dtype=np.float32), np.empty(n, dtype=np.int32)
     for row in range(start, stop):
         count = 0
@@ -45,7 +52,7 @@ def _nearest_of_tile(
             other = touched[t]
             value = sums[other]
             sums[other] = 0.0
-            if other == row or value <= 0.0:
+            if (itself >= 0 and other == itself + row) or value <= 0.0:
                 continue
             if kept == k and (value < best[row, k - 1] or (value == best[row, k - 1] and other > found[row, k - 1])):
                 continue
@@ -58,18 +65,27 @@ def _nearest_of_tile(
 
 
 def nearest_rows(matrix: csr_array, k: int) -> Nearest:
-    """The k most similar rows of each row of unit length; columns that most rows have are ignored, which bounds the work."""
-    n = int(matrix.shape[0])
-    frequent = np.bincount(matrix.indices, minlength=matrix.shape[1]) > max(_LEAST, min(n // _SHARE, _MOST))
+    """The k most similar other rows of each row; columns that most rows have are ignored, which bounds the work."""
+    frequent = np.bincount(matrix.indices, minlength=matrix.shape[1]) > max(_LEAST, min(matrix.shape[0] // _SHARE, _MOST))
     keep = ~frequent[matrix.indices]
     indptr = np.concatenate([[0], np.cumsum(keep)])[matrix.indptr]
     kept = csr_array((matrix.data[keep], matrix.indices[keep], indptr), shape=matrix.shape)
-    rows, columns = rows_of(kept), rows_of(csr_array(kept.T.tocsr()))
+    return nearest_by_columns(kept, csr_array(kept.T.tocsr()), k, itself=0)
+
+
+def nearest_by_columns(rows: csr_array, columns: csr_array, k: int, itself: int = -1) -> Nearest:
+    """The k rows of another matrix that are most similar to each of these rows; ``columns`` is that matrix transposed.
+
+    With ``itself``, the first of these rows has this number in the other matrix, the next ones follow, and none is compared with
+    itself.
+    """
+    n, others = int(rows.shape[0]), int(columns.shape[1])
     found, best = np.full((n, k), -1, dtype=np.int32), np.zeros((n, k), dtype=np.float32)
+    given = *unlocked_rows(rows), *unlocked_rows(columns)
     size = tile_size(n, _TILE)
 
     def tile(start: int) -> None:
-        _nearest_of_tile(*rows, *columns, start, min(start + size, n), found, best)
+        nearest_of_tile(*given, start, min(start + size, n), others, itself, found, best)
 
     for _ in in_threads(tile, range(0, n, size)):
         pass
