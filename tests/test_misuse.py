@@ -125,7 +125,7 @@ PYTHON: list[tuple[str, Callable[[Misused], Any], str]] = [
     ("model none", lambda have: Classifier(None), "None is not a model"),
     ("model class", lambda have: Classifier(BinaryRelevance), "is not a model; pass its name"),
     ("model list", lambda have: Classifier(["br"]), r"\['br'\] is not a model"),
-    ("model unknown", lambda have: Classifier("forest"), "there is no model 'forest'; known"),
+    ("model unknown", lambda have: Classifier("bayes"), "there is no model 'bayes'; known"),
     ("options list", lambda have: Classifier("br", [1]), r"the options are \[1\]; pass a dict such as {'c': \[1.0\]}"),
     ("options text", lambda have: Classifier("br", "c=1"), "the options are 'c=1'; pass a dict"),
     ("options keys", lambda have: Classifier("br", {1: 2}), "the options are {1: 2}; pass a dict"),
