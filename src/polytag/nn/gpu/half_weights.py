@@ -19,10 +19,6 @@ from torch.nn import functional
 from polytag.nn.encoding.encoders import Transformer
 from polytag.nn.encoding.inference import is_bert_layer
 
-COPIES = True  # whether there are copies at all
-PACKS = True  # whether queries, keys and values are one product
-PACKED_KERNEL = True  # whether attention takes queries, keys and values from that product without copying them
-
 Attend = Callable[[Tensor, Tensor, float, float], Tensor]
 """From queries, keys and values (batch, length, 3, heads, size), lengths, scale and dropout to (batch, length, heads, size)."""
 
@@ -30,18 +26,18 @@ Attend = Callable[[Tensor, Tensor, float, float], Tensor]
 def half_weights_for(network: nn.Module, device: torch.device, dtype: torch.dtype | None) -> HalfWeights | None:
     """The copies for a training on a GPU in bf16, or None where nothing gains by them."""
     encoder = getattr(network, "encoder", None)
-    if not COPIES or device.type != "cuda" or dtype is not torch.bfloat16 or not isinstance(encoder, Transformer):
+    if device.type != "cuda" or dtype is not torch.bfloat16 or not isinstance(encoder, Transformer):
         return None
-    return HalfWeights(encoder, packs=PACKS, kernel=_kernel() if PACKED_KERNEL else None)
+    return HalfWeights(encoder, kernel=_kernel())
 
 
 def _kernel() -> Attend | None:
+    """Attention that takes queries, keys and values from their product without copying them."""
     if find_spec("triton") is None:
         return None
-    from polytag.nn.gpu import attention_kernels
+    from polytag.nn.gpu.attention_kernels import attend_packed
 
-    found: Attend | None = getattr(attention_kernels, "attend_packed", None)
-    return found
+    return attend_packed
 
 
 class _Copy(NamedTuple):

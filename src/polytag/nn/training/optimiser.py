@@ -17,8 +17,6 @@ from polytag.nn.sharding.sharded_weights import clip
 from polytag.nn.training.checkpoint import is_sharded
 from polytag.nn.training.processes import Processes
 
-IN_UPDATE = True  # whether AdamW on a GPU clips the gradients as it reads them
-
 
 class Setup(NamedTuple):
     """The settings of a training loop."""
@@ -123,7 +121,7 @@ def clipped(
     elif any(is_sharded(parameter) for parameter in parameters):
         clip(parameters, limit, processes)
         yield
-    elif IN_UPDATE and processes.device.type == "cuda" and not scaled and type(optimiser) is torch.optim.AdamW:
+    elif processes.device.type == "cuda" and not scaled and type(optimiser) is torch.optim.AdamW:
         with divided_in_update(parameters, limit, optimiser):
             yield
     else:
