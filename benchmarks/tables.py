@@ -153,7 +153,10 @@ def attention_spread(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-QUEUES = ("aapd-even-search", "aapd-even", "aapd-official", "aapd-official-mixed", "sgm-studies", "rcv1-small", "convergence")
+QUEUES = (
+    *("aapd-even-search", "aapd-even", "aapd-official", "aapd-official-mixed", "sgm-studies", "rcv1-small", "convergence"),
+    *("order-free", "extreme-nearest"),
+)
 
 
 def queue(folder: Path) -> str:
