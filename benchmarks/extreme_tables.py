@@ -51,6 +51,19 @@ Rows = dict[str, dict[str, Any]]
 Values = dict[str, list[float]]
 
 
+def nearest(found: dict[str, Any]) -> str:
+    """P@k and propensity-scored P@5 on test of ``nearest``, ``xlinear`` and their mixture, in per cent."""
+    keys = [*AT, "psp@5"]
+    lines = [f"| | seeds | {' | '.join(keys)} |", "| --- " * (2 + len(keys)) + "|"]
+    for row in found["rows"]:
+        values = (row["test_mean_and_deviation"][key] for key in keys)
+        cells = [
+            f"{100 * mean:.2f} ± {100 * spread:.2f}" if len(row["seeds"]) > 1 else f"{100 * mean:.2f}" for mean, spread in values
+        ]
+        lines.append(f"| {row['name']} | {len(row['seeds'])} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _part(row: dict[str, Any]) -> str:
     return "test" if "test" in row else "valid"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from extreme import markdown as extreme
+from extreme_tables import nearest
 from front_tables import write_docs
 from headlines import headlines
 from peers.report import put, render
@@ -330,6 +331,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "extreme": extreme,
     "extreme_prediction": extreme_prediction,
     "scale": scale,
+    "nearest": nearest,
 }
 
 
