@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -110,3 +116,15 @@ def test_the_same_input_gives_the_same_bits() -> None:
 
     first = gradients()
     assert all(torch.equal(one, other) for _ in range(3) for one, other in zip(first, gradients(), strict=True))
+
+
+@pytest.mark.services
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs CUDA's compiler, nvcc")
+@pytest.mark.parametrize(("hidden", "tiles"), [(256, 1), (256, 2), (128, 1), (128, 2)])
+def test_the_source_compiles_and_all_weights_stay_in_registers(tmp_path: Path, hidden: int, tiles: int) -> None:
+    """Weights that are spilled to memory would be read again at every step."""
+    source = str(files("polytag.nn.gpu").joinpath("lstm_steps.cu"))
+    options = [f"-DHIDDEN={hidden}", f"-DTILES={tiles}", "-arch=sm_90", "-cubin", "-Xptxas", "-v", "-o", str(tmp_path / "out")]
+    done = subprocess.run(["nvcc", *options, source], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr) == [("0", "0")] * 2
