@@ -109,3 +109,19 @@ def test_a_training_ends_in_time_with_its_learning_rate_at_zero() -> None:
 
 def test_without_a_limit_nothing_is_timed() -> None:
     assert TrainingSettings().minutes == 0
+
+
+@pytest.mark.parametrize(("pace", "said"), [(4.0, ["30 %"]), (40.0, ["4 %"]), (0.5, [])])
+def test_a_training_of_less_than_an_epoch_says_so_once(
+    clock: Clock, caplog: pytest.LogCaptureFixture, pace: float, said: list[str]
+) -> None:
+    """As soon as the pace is known or the training ends, and not where an epoch fits."""
+    limit, total, step = TimeLimit(2, 100, 0), 10_000, 0
+    while step < min(total, 40):
+        step += 1
+        clock.now += pace
+        if limit.due(step):
+            total = limit.steps(step, 10_000)
+            limit.warn(step, total)
+    expected = [f"in 2 minutes this network sees only {share} of the training documents on this machine" for share in said]
+    assert [record.getMessage().partition(";")[0] for record in caplog.records] == expected

@@ -199,6 +199,8 @@ class _Training:
             return
         loss.item()  # the step is finished then
         self.total = int(self.processes.agree([self.limit.steps(self.step, self.planned)])[0])
+        if self.processes.first:
+            self.limit.warn(self.step, self.total)
 
     def _one(self, group: Sequence[NDArray[Any]], rows: Tensor) -> Tensor:
         """One step for a group of batches; ``rows`` are the indices of their documents, on the device."""

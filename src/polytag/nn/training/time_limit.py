@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
+log = logging.getLogger(__name__)
 _FIRST = 2  # steps that are not timed: buffers, kernels and graphs are made in them
 _EVERY = 32  # steps between later estimates
+_KNOWN = 8  # steps after which the estimate is good enough to speak about it
 _INFERENCE = 0.4  # time per document without gradients, as a share of the time with them
 
 
@@ -23,6 +26,7 @@ class TimeLimit:
         self.evaluating, self.evaluations = 0.0, 0
         self.begun = self.timed = time.monotonic()
         self.first = 0
+        self.silent = False  # whether nothing is left to say
 
     def elapsed(self) -> float:
         """Seconds of the training so far."""
@@ -48,3 +52,14 @@ class TimeLimit:
         evaluation = self.evaluating / self.evaluations if self.evaluations else self.evaluated * pace * _INFERENCE
         left = self.seconds - self.elapsed() - evaluation
         return min(planned, step + max(0, int(left / (pace + evaluation / self.epoch))))
+
+    def warn(self, step: int, total: int) -> None:
+        """Say once if the whole training sees only a part of the documents: when the pace is known, or at the end."""
+        if self.silent or (step < self.first + _KNOWN and step < total):
+            return
+        self.silent = True
+        if total < self.epoch:
+            log.warning(
+                "in %g minutes this network sees only %.0f %% of the training documents on this machine; give it more minutes, "
+                "or train a faster model, such as br or embed", self.seconds / 60, 100 * total / self.epoch,
+            )  # fmt: skip
