@@ -32,7 +32,7 @@ def fits(hidden: int, device: torch.device) -> bool:
         return False
     try:
         for name in ("forward_steps", "backward_steps"):
-            _kernel(name, hidden, 1)
+            _kernel(name, hidden, 1, device)
     except (AttributeError, OSError, RuntimeError) as error:  # an older torch, or a system without the compiler's library
         log.info("the kernels of LSTMs cannot be compiled (%s); cuDNN's are used", str(error).partition("\n")[0])
         return False
@@ -40,10 +40,10 @@ def fits(hidden: int, device: torch.device) -> bool:
 
 
 @functools.cache
-def _kernel(name: str, hidden: int, tiles: int) -> Any:
-    """A compiled kernel for clusters of ``8 * tiles`` documents."""
+def _kernel(name: str, hidden: int, tiles: int, device: torch.device) -> Any:
+    """A compiled kernel for clusters of ``8 * tiles`` documents; every device loads its own."""
     source = files("polytag.nn.gpu").joinpath("lstm_steps.cu").read_text(encoding="utf-8")
-    with _without_headers():
+    with _without_headers(), torch.cuda.device(device):
         return torch.cuda._compile_kernel(source, name, nvcc_options=[f"-DHIDDEN={hidden}", f"-DTILES={tiles}"])
 
 
@@ -62,11 +62,12 @@ def _without_headers() -> Iterator[None]:
 
 def _launch(name: str, tensors: list[Tensor], batch: int, hidden: int) -> None:
     """Start a kernel; the last arguments of both are the length, which the first tensor has, and the batch."""
-    blocks = hidden // _SLICE
-    processors = torch.cuda.get_device_properties(tensors[0].device).multi_processor_count
+    blocks, device = hidden // _SLICE, tensors[0].device
+    processors = torch.cuda.get_device_properties(device).multi_processor_count
     tiles = 1 if 2 * -(-batch // _TILE) * blocks <= processors else 2
     grid = blocks, -(-batch // (_TILE * tiles)), 2
-    _kernel(name, hidden, tiles)(grid, (_THREADS, 1, 1), [*tensors, len(tensors[0]), batch])
+    with torch.cuda.device(device):
+        _kernel(name, hidden, tiles, device)(grid, (_THREADS, 1, 1), [*tensors, len(tensors[0]), batch])
 
 
 class _Recurrence(torch.autograd.Function):
