@@ -312,6 +312,23 @@ def test_a_network_gets_the_time_that_no_other_could_use(toy: Toy, speed: float,
     assert planned[1]["minutes"] == pytest.approx((share * left - 6) / 60, abs=0.05)
 
 
+def test_vectors_may_use_the_time_that_no_network_could_use(toy: Toy) -> None:
+    """They are planned for their share; where they turn out slower, they are not ended before the rest of the time."""
+    given: list[float] = []
+
+    class Timed(Workshop):
+        def train(self, candidate: Candidate, train: Corpus, valid: Any, seconds: float, options: Any = None) -> None:
+            given.append(seconds)
+
+    lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0), Clock(600), Run(), Timed(HERE, {}))
+    embed, bert = (one for one in ladder(FACTS) if one.name in ("embed", "bert"))
+    for speed, share in ((3e12, embed.share), (1e11, 1.0)):
+        lane.speed, lane.later = speed, [bert]
+        lane.try_out(embed)
+        assert given[-1] == pytest.approx(share * lane.clock.left(), abs=1)
+    assert lane.tried[-1].reason.startswith("stopped after")
+
+
 def test_a_network_that_cannot_finish_half_of_its_epochs_is_not_tried(toy: Toy) -> None:
     lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0), Clock(600), Run(), Workshop(HERE, {}))
     for name, epochs in (("cnn", 12), ("bert", 5)):

@@ -175,7 +175,7 @@ class _Lane:
         if isinstance(planned, str):
             return planned
         rows, options = planned
-        limit = self.clock.left() if candidate.kind == "network" else max(allowed, 0.6 * self.clock.left())
+        limit = self._ended_after(candidate, allowed)
         documents = self.train if len(rows) == len(self.train) else self.train.subset(rows)
         state = self.shop.train(candidate, documents, self.valid, limit, options)
         if state is None:
@@ -190,13 +190,21 @@ class _Lane:
         """All documents, for as many minutes as are allowed; or why that is of no use."""
         if self.valid is None:
             return "too few documents"
-        left = self.clock.left()
-        networks = [one for one in self.later if one.kind == "network"]
-        if not any(self._fits(one, left - allowed) for one in networks):  # nobody else could use the time
-            allowed = left
+        allowed = self._limit(allowed)
         if not self._fits(candidate, allowed):
             return f"half of its epochs would take about {_time(self._needed(candidate))}"
         return self.everything, {"minutes": (allowed - 2 * _START) / 60}
+
+    def _ended_after(self, candidate: Candidate, allowed: float) -> float:
+        """Seconds after which a training is ended; it was planned for fewer."""
+        if candidate.kind == "vectors":
+            return self._limit(allowed)
+        return self.clock.left() if candidate.kind == "network" else max(allowed, 0.6 * self.clock.left())
+
+    def _limit(self, allowed: float) -> float:
+        """The time that is allowed; all that is left if no later network could use the rest."""
+        left = self.clock.left()
+        return allowed if any(self._fits(one, left - allowed) for one in self.later if one.kind == "network") else left
 
     def _needed(self, candidate: Candidate) -> float:
         """Seconds of the epochs that a network needs at least on this machine."""
