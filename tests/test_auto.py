@@ -68,7 +68,21 @@ def test_vectors_read_as_many_tokens_as_fit_into_the_time(toy: Toy) -> None:
         planned = lane._vectors(embed, 6 + 1.21 * needed[length])
         assert not isinstance(planned, str)
         assert len(planned[0]) == len(toy.train) and planned[1] == options
-    assert "would take about" in str(lane._vectors(embed, 6 + 1.19 * needed[64]))
+    lane.later = [Candidate("cnn", "cnn", "network", 0.35)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lane, "_fits", lambda *given: True)
+        assert "would take about" in str(lane._vectors(embed, 6 + 1.19 * needed[64]))
+
+
+def test_vectors_are_tried_in_time_that_would_be_idle(toy: Toy) -> None:
+    """The measured speed may be half of the real one; but what would take far too long is not tried."""
+    lane = searching._Lane(FACTS, toy.train, None, Wanted(2), Clock(120), Run(), Workshop(HERE, {}))
+    embed, left = Candidate("embed", "embed", "vectors", 0.8), lane.clock.left()
+    enough = 1.2 * vector_seconds(FACTS, 64, 1.0)  # operations at the shortest length
+    for times, tried in ((2.0, True), (4.0, False)):
+        lane.speed = enough / (times * left - 6)
+        planned = lane._vectors(embed, embed.share * left)
+        assert (not isinstance(planned, str) and planned[1] == {"max_length": 64}) is tried
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ _WORTH = 4  # a pilot is worth its time if there are this many times more docume
 _START = 3.0  # seconds that a process takes before it trains
 _EPOCHS = 0.5  # a network that cannot finish this share of its epochs is not tried: it is far below linear models then
 _LENGTHS = (256, 128, 64)
+_HOPE = 3.0  # times the time that is left: idle time is spent on vectors up to here, as the measured speed may be too low
 _MARGIN = 1.2  # of the estimated time of vectors: the classifiers over them take the rest
 
 
@@ -226,6 +227,8 @@ class _Lane:
             needed = 2 * _START + _MARGIN * vector_seconds(self.facts, length, self._speed())
             if needed <= allowed:
                 return self.everything, {} if length == _LENGTHS[0] else {"max_length": length}
+        if self._limit(allowed) > allowed and needed <= _HOPE * self.clock.left():  # nobody else could use the time
+            return self.everything, {"max_length": _LENGTHS[-1]}
         return f"would take about {_time(needed)}"
 
     def _linear(self, candidate: Candidate, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
