@@ -15,9 +15,10 @@ from polytag.auto import model_search as searching
 from polytag.auto import trial
 from polytag.auto.automatic import auto_run, automatic, of_choice
 from polytag.auto.choice import Goal, Limits, choose, common_rows
-from polytag.auto.clock import Clock, vector_seconds
+from polytag.auto.clock import Clock, epoch_seconds, vector_seconds
 from polytag.auto.facts import Facts, look_at
 from polytag.auto.ladder import Candidate, ladder
+from polytag.auto.lead import Caution
 from polytag.auto.model_search import Wanted, reasons
 from polytag.auto.trial import Trained, Workshop
 from polytag.classifier import Classifier
@@ -67,7 +68,21 @@ def test_vectors_read_as_many_tokens_as_fit_into_the_time(toy: Toy) -> None:
         planned = lane._vectors(embed, 6 + 1.21 * needed[length])
         assert not isinstance(planned, str)
         assert len(planned[0]) == len(toy.train) and planned[1] == options
-    assert "would take about" in str(lane._vectors(embed, 6 + 1.19 * needed[64]))
+    lane.later = [Candidate("cnn", "cnn", "network", 0.35)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lane, "_fits", lambda *given: True)
+        assert "would take about" in str(lane._vectors(embed, 6 + 1.19 * needed[64]))
+
+
+def test_vectors_are_tried_in_time_that_would_be_idle(toy: Toy) -> None:
+    """The measured speed may be half of the real one; but what would take far too long is not tried."""
+    lane = searching._Lane(FACTS, toy.train, None, Wanted(2), Clock(120), Run(), Workshop(HERE, {}))
+    embed, left = Candidate("embed", "embed", "vectors", 0.8), lane.clock.left()
+    enough = 1.2 * vector_seconds(FACTS, 64, 1.0)  # operations at the shortest length
+    for times, tried in ((2.0, True), (4.0, False)):
+        lane.speed = enough / (times * left - 6)
+        planned = lane._vectors(embed, embed.share * left)
+        assert (not isinstance(planned, str) and planned[1] == {"max_length": 64}) is tried
 
 
 @pytest.mark.parametrize(
@@ -129,6 +144,63 @@ def test_models_with_different_errors_are_mixed_and_equals_are_not(goal: Goal) -
     same = choose([one, replace(one, candidate=replace(one.candidate, name="twin"))], goal, Limits())
     assert same.name == "one", "the first of equals, alone"
     assert choose([known("bad", rng.random((600, 6)), rows), one], goal, Limits()).name == "one"
+
+
+def test_a_candidate_over_vectors_leads_unless_another_is_clearly_better(goal: Goal) -> None:
+    """On 40 documents a small lead is chance; on 600 the same difference is not."""
+    rng, truth = np.random.default_rng(3), goal.truth.toarray()
+    better, worse = noisy(rng, truth, 2.0), noisy(rng, truth, 2.6)
+    for documents, winner in ((40, "vectors"), (600, "words")):
+        rows = np.arange(documents)
+        words, vectors = known("words", better[rows], rows), known("vectors", worse[rows], rows)
+        vectors = replace(vectors, candidate=replace(vectors.candidate, kind="vectors"))
+        assert goal.value(words.held, rows) > goal.value(vectors.held, rows) + 0.02
+        assert choose([words, vectors], goal, Limits(), Caution(sure=1e9)).name == winner
+        assert choose([words, vectors], goal, Limits(), Caution(clear=0, sure=1e9)).name == "words"
+
+
+def test_weights_from_few_documents_stay_near_the_lead(goal: Goal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polytag.auto.choice._GAIN", -1.0)  # any mixture is taken
+    rng, truth, shares = np.random.default_rng(1), goal.truth.toarray(), []
+    tables = [noisy(rng, truth, 2.5) for _ in range(3)]
+    for documents in (50, 600):
+        rows = np.arange(documents)
+        trained = [known(name, table[rows], rows) for name, table in zip("abc", tables, strict=True)]
+        found = choose(trained, goal, Limits(), Caution(sure=0))
+        free = choose(trained, goal, Limits(), Caution(prior=0, sure=0))
+        share = documents / (documents + 200)
+        assert [one.candidate.name for one in found.parts] == [one.candidate.name for one in free.parts]
+        assert found.weights[1:] == pytest.approx([share * weight for weight in free.weights[1:]])
+        assert sum(found.weights) == pytest.approx(1)
+        shares.append(found.weights[0])
+    assert shares[0] > 0.8 > shares[1]
+
+
+def test_a_mixture_needs_a_gain_beyond_chance(goal: Goal) -> None:
+    rng, truth, errors = np.random.default_rng(1), goal.truth.toarray(), []
+    tables = [noisy(rng, truth, 2.5) for _ in range(2)]
+    for documents in (50, 600):
+        rows = np.arange(documents)
+        one, other = (known(name, table[rows], rows) for name, table in zip("ab", tables, strict=True))
+        errors.append(goal.error(goal.judge(one.held, rows), goal.judge(other.held, rows), rows))
+    assert errors[0] == pytest.approx(errors[1] * np.sqrt(12), rel=0.5), "it falls with the root of the documents"
+    free = choose([one, other], goal, Limits(), Caution(sure=0))
+    gain = free.value - max(goal.value(each.held, rows) for each in (one, other)) - 0.001
+    lead = next(each for each in (one, other) if each.candidate.name == free.parts[0].candidate.name)
+    sure = gain / goal.error(free.judged, goal.judge(lead.held, rows), rows)
+    for factor, parts in ((0.9, 2), (1.1, 1)):
+        assert len(choose([one, other], goal, Limits(), Caution(sure=factor * sure)).parts) == parts
+
+
+def test_a_mixture_is_compared_with_the_lead_on_the_same_documents(goal: Goal) -> None:
+    """A third model held out few documents, on which all are worse: that must not speak for the mixture of the others."""
+    rng, truth, rows, hard = np.random.default_rng(1), goal.truth.toarray(), np.arange(600), np.arange(500, 600)
+    table = noisy(rng, truth, 1.0)
+    table[hard] = noisy(rng, truth[hard], 6.0)
+    one = known("one", table, rows)
+    twin = known("twin", np.clip(table + 1e-3 * rng.normal(size=table.shape), 0, 1), rows)
+    bad = known("bad", rng.random((100, 6)), hard)
+    assert choose([one, twin, bad], goal, Limits()).name == "one"
 
 
 def test_limits_bind_the_winner_and_mixtures_add_up(goal: Goal) -> None:
@@ -201,6 +273,7 @@ def test_a_mixture_predicts_as_it_was_judged(toy: Toy, shop: type[InProcess], mo
     lane = [one for one in found.tried if one.value is not None]
     assert len(lane) == 3
     monkeypatch.setattr("polytag.auto.choice._GAIN", -1.0)  # any mixture is taken
+    monkeypatch.setattr("polytag.auto.choice.Goal.error", lambda *given: 0.0)
     mixed = automatic(toy.train, toy.valid, Wanted(1.0))
     assert len(mixed.found.choice.parts) > 1
     assert mixed.classifier.recipe.model == "mixed"
@@ -241,9 +314,9 @@ def test_what_is_expected_follows_the_learning_curve_of_the_first() -> None:
     assert "expected 0.600 after 0.200" in lane._hopeless(0.2)
 
 
-@pytest.mark.parametrize(("speed", "share"), [(1e12, 0.35), (5e10, 1.0)])
+@pytest.mark.parametrize(("speed", "share"), [(1e12, 0.35), (2e11, 1.0)])
 def test_a_network_gets_the_time_that_no_other_could_use(toy: Toy, speed: float, share: float) -> None:
-    """A slow machine cannot finish an epoch of ``bert``, so ``cnn`` may use all of the time."""
+    """A slow machine cannot finish enough epochs of ``bert``, so ``cnn`` may use all of the time."""
     lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0), Clock(600), Run(), Workshop(HERE, {}))
     cnn, bert = (one for one in ladder(FACTS) if one.name in ("cnn", "bert"))
     lane.speed, lane.later = speed, [bert]
@@ -251,6 +324,35 @@ def test_a_network_gets_the_time_that_no_other_could_use(toy: Toy, speed: float,
     planned = lane._network(cnn, cnn.share * left)
     assert not isinstance(planned, str)
     assert planned[1]["minutes"] == pytest.approx((share * left - 6) / 60, abs=0.05)
+
+
+def test_vectors_may_use_the_time_that_no_network_could_use(toy: Toy) -> None:
+    """They are planned for their share; where they turn out slower, they are not ended before the rest of the time."""
+    given: list[float] = []
+
+    class Timed(Workshop):
+        def train(self, candidate: Candidate, train: Corpus, valid: Any, seconds: float, options: Any = None) -> None:
+            given.append(seconds)
+
+    lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0), Clock(600), Run(), Timed(HERE, {}))
+    embed, bert = (one for one in ladder(FACTS) if one.name in ("embed", "bert"))
+    for speed, share in ((3e12, embed.share), (1e11, 1.0)):
+        lane.speed, lane.later = speed, [bert]
+        lane.try_out(embed)
+        assert given[-1] == pytest.approx(share * lane.clock.left(), abs=1)
+    assert lane.tried[-1].reason.startswith("stopped after")
+
+
+def test_a_network_that_cannot_finish_half_of_its_epochs_is_not_tried(toy: Toy) -> None:
+    lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0), Clock(600), Run(), Workshop(HERE, {}))
+    for name, epochs in (("cnn", 12), ("bert", 5)):
+        network = next(one for one in ladder(FACTS) if one.name == name)
+        left = lane.clock.left()
+        enough = epochs / 2 * epoch_seconds(network, FACTS, 1.0) / (left - 6)  # the speed that takes all of the time
+        lane.speed = 1.05 * enough
+        assert not isinstance(lane._network(network, left), str)
+        lane.speed = 0.95 * enough
+        assert "half of its epochs would take about" in str(lane._network(network, left))
 
 
 def test_a_search_goes_on_where_it_was_interrupted(toy: Toy, shop: type[InProcess], tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.auto.ladder import MANY
+from polytag.auto.lead import Caution, first_of_best, standard_error
 from polytag.auto.trial import Trained
 from polytag.decision.decision import NOISE, Decision
 from polytag.errors import ConfigError
@@ -25,6 +27,7 @@ _GAIN = NOISE / 2  # by which a mixture must be better than the best alone; it v
 _LEAST_SHARE = 0.08  # a part with a smaller weight is left out
 _SEARCHED = 30  # labels per document on which weights are compared if there are very many
 _CELLS = 5_000_000
+_CAUTION = Caution()
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,13 @@ class Limits:
         return ""
 
 
+class Judged(NamedTuple):
+    """The metric of held-out scores, and the label sets that have it."""
+
+    value: float
+    sets: csr_array
+
+
 @dataclass(frozen=True)
 class Goal:
     """What is compared: the metric, whether sets are closed under the tree, and the least number of labels."""
@@ -57,20 +67,34 @@ class Goal:
 
     def value(self, scores: Scores, rows: NDArray[np.int64]) -> float:
         """The metric of held-out scores, each document decided with thresholds from others."""
-        decision = Decision("auto", self.optimise, self.least, self.closed)
-        report = decision.fit(scores, csr_array(self.truth[rows]), self.labels).report
-        return float(report["cross_fitted"].get(report["rule"], report["fitted"]))
+        return self.judge(scores, rows).value
+
+    def judge(self, scores: Scores, rows: NDArray[np.int64]) -> Judged:
+        """The metric, and the label sets that have it."""
+        truth = csr_array(self.truth[rows])
+        decision = Decision("auto", self.optimise, self.least, self.closed).fit(scores, truth, self.labels)
+        value = decision.report["cross_fitted"].get(decision.report["rule"], decision.report["fitted"])
+        return Judged(float(value), decision.held_out_sets(scores, truth, self.labels))
+
+    def error(self, one: Judged, other: Judged, rows: NDArray[np.int64]) -> float:
+        """The standard error of the difference of two values."""
+        return standard_error(csr_array(self.truth[rows]), one.sets, other.sets, self.optimise)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The parts of the winner with their weights, its held-out scores, their rows, and its value."""
+    """The parts of the winner with their weights, its held-out scores, their rows, and how they were judged."""
 
     parts: list[Trained]
     weights: list[float]
     held: Scores
     rows: NDArray[np.int64]
-    value: float
+    judged: Judged
+
+    @property
+    def value(self) -> float:
+        """The metric of the held-out scores."""
+        return self.judged.value
 
     @property
     def name(self) -> str:
@@ -99,24 +123,49 @@ def at_rows(one: Trained, rows: NDArray[np.int64]) -> Scores:
     return replace(one.held, matrix=csr_array(one.held.matrix[place]))
 
 
-def choose(trained: Sequence[Trained], goal: Goal, limits: Limits) -> Choice:
+def choose(trained: Sequence[Trained], goal: Goal, limits: Limits, caution: Caution = _CAUTION) -> Choice:
     """The winner; of equals the one that was tried first, which is the cheapest."""
     allowed = [one for one in trained if not limits.broken_by([one])]
     if not allowed:
         reasons = "; ".join(f"{one.candidate.name} {limits.broken_by([one])}" for one in trained)
         raise ConfigError(f"no model keeps the limits: {reasons}; loosen --predict-speed or --memory")
     rows = common_rows(allowed)
-    values = np.array([goal.value(at_rows(one, rows), rows) for one in allowed])
-    best = int(np.flatnonzero(values >= values.max() - NOISE / 2)[0])
-    mixture = _mixed([allowed[at] for at in np.argsort(-values, kind="stable").tolist()], goal, limits)
-    if mixture is not None and mixture.value > values[best] + _GAIN:
+    judged = [goal.judge(at_rows(one, rows), rows) for one in allowed]
+    values = np.array([one.value for one in judged])
+    best = first_of_best(values)
+    at = _vectors(allowed, best)
+    gap = values[best] - values[at]
+    if gap > 0 and gap > caution.clear * goal.error(judged[best], judged[at], rows):
+        at = best
+    order = [at, *(other for other in np.argsort(-values, kind="stable").tolist() if other != at)]
+    mixture = _mixed([allowed[other] for other in order], goal, limits, caution)
+    if mixture is not None and _better(mixture, allowed[at], goal, caution.sure):
         return mixture
-    own = np.sort(allowed[best].rows)
-    return Choice([allowed[best]], [1.0], at_rows(allowed[best], own), own, float(values[best]))
+    own = np.sort(allowed[at].rows)
+    return Choice([allowed[at]], [1.0], at_rows(allowed[at], own), own, judged[at])
 
 
-def _mixed(ranked: Sequence[Trained], goal: Goal, limits: Limits) -> Choice | None:
-    """The best mixture of the best candidates that keeps the limits; None if there is none.
+def _vectors(allowed: Sequence[Trained], best: int) -> int:
+    """The candidate over an encoder's vectors, which leads unless another is clearly better; the best if there is none.
+
+    With few documents the vectors are nearly always best, and the hold-out is too small to show it (docs/auto.md).
+    """
+    return next((at for at, one in enumerate(allowed) if one.candidate.kind == "vectors"), best)
+
+
+def _better(mixture: Choice, lead: Trained, goal: Goal, sure: float) -> bool:
+    """Whether a mixture is better than the lead, on the same documents; a lead that is no part may lack some of them."""
+    rows, judged = np.intersect1d(mixture.rows, lead.rows), mixture.judged
+    if len(rows) < len(mixture.rows):
+        held = replace(mixture.held, matrix=csr_array(mixture.held.matrix[np.searchsorted(mixture.rows, rows)]))
+        judged = goal.judge(held, rows)
+    alone = goal.judge(at_rows(lead, rows), rows)
+    gain = judged.value - alone.value - _GAIN
+    return gain > 0 and gain > sure * goal.error(judged, alone, rows)
+
+
+def _mixed(ranked: Sequence[Trained], goal: Goal, limits: Limits, caution: Caution) -> Choice | None:
+    """The best mixture of the best candidates that keeps the limits; None if there is none. The lead comes first.
 
     With few labels, a model that scores some of them only is left out: its held-out scores lack what a mixture would ask it for.
     """
@@ -125,22 +174,23 @@ def _mixed(ranked: Sequence[Trained], goal: Goal, limits: Limits) -> Choice | No
     for size in range(len(able), 1, -1):
         for parts in combinations(able, size):
             if not limits.broken_by(parts):
-                return _weighed(list(parts), goal)
+                return _weighed(list(parts), goal, caution)
     return None
 
 
-def _weighed(parts: list[Trained], goal: Goal) -> Choice | None:
+def _weighed(parts: list[Trained], goal: Goal, caution: Caution) -> Choice | None:
+    """The mixture of these parts; the first one stays, because weights are shrunk towards it."""
     rows = common_rows(parts)
     truth = csr_array(goal.truth[rows])
     held = [at_rows(one, rows) for one in parts]
     many = len(rows) * len(goal.labels) > _CELLS
     compared = [scores.best(_SEARCHED) if many else scores for scores in held]
     weights = fit_weights(compared, truth, goal.optimise, goal.least).weights
-    kept = [at for at, weight in enumerate(weights) if weight >= _LEAST_SHARE]
+    kept = [at for at, weight in enumerate(weights) if at == 0 or weight >= _LEAST_SHARE]
     if len(kept) < 2:
         return None
     if len(kept) < len(parts):
-        return _weighed([parts[at] for at in kept], goal)
-    shares = [weights[at] / sum(weights[at] for at in kept) for at in kept]
-    scores = mix([held[at] for at in kept], shares)
-    return Choice(parts, shares, scores, rows, goal.value(scores, rows))
+        return _weighed([parts[at] for at in kept], goal, caution)
+    shares = caution.shrunk(weights, len(rows))
+    scores = mix(held, shares)
+    return Choice(parts, shares, scores, rows, goal.judge(scores, rows))

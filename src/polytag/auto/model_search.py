@@ -17,8 +17,10 @@ from polytag.auto.clock import Clock, epoch_seconds, machine_speed, vector_secon
 from polytag.auto.facts import Facts, look_at
 from polytag.auto.ladder import Candidate, ladder
 from polytag.auto.trial import Trained, Workshop, restored
+from polytag.config.settings import declared
 from polytag.corpus import Corpus
 from polytag.errors import DataError, PolytagError
+from polytag.models.model import model_class
 from polytag.run import Run
 from polytag.work.child_processes import ChildProcesses
 from polytag.work.workplace import HERE
@@ -30,8 +32,9 @@ _HELD = 0.1, 5_000  # share of documents in the hold-out, and their maximum numb
 _PILOT = 500, 2_000  # least and largest number of documents of a pilot
 _WORTH = 4  # a pilot is worth its time if there are this many times more documents
 _START = 3.0  # seconds that a process takes before it trains
-_EPOCHS = 1.0  # a network that cannot finish this number of epochs is not tried
+_EPOCHS = 0.5  # a network that cannot finish this share of its epochs is not tried: it is far below linear models then
 _LENGTHS = (256, 128, 64)
+_HOPE = 3.0  # times the time that is left: idle time is spent on vectors up to here, as the measured speed may be too low
 _MARGIN = 1.2  # of the estimated time of vectors: the classifiers over them take the rest
 
 
@@ -173,7 +176,7 @@ class _Lane:
         if isinstance(planned, str):
             return planned
         rows, options = planned
-        limit = self.clock.left() if candidate.kind == "network" else max(allowed, 0.6 * self.clock.left())
+        limit = self._ended_after(candidate, allowed)
         documents = self.train if len(rows) == len(self.train) else self.train.subset(rows)
         state = self.shop.train(candidate, documents, self.valid, limit, options)
         if state is None:
@@ -188,18 +191,26 @@ class _Lane:
         """All documents, for as many minutes as are allowed; or why that is of no use."""
         if self.valid is None:
             return "too few documents"
-        left = self.clock.left()
-        networks = [one for one in self.later if one.kind == "network"]
-        if not any(self._fits(one, left - allowed) for one in networks):  # nobody else could use the time
-            allowed = left
-        epoch = self._epoch(candidate)
+        allowed = self._limit(allowed)
         if not self._fits(candidate, allowed):
-            return f"one epoch would take about {_time(epoch)}"
+            return f"half of its epochs would take about {_time(self._needed(candidate))}"
         return self.everything, {"minutes": (allowed - 2 * _START) / 60}
 
-    def _epoch(self, candidate: Candidate) -> float:
-        """Seconds of one epoch of a network on this machine."""
-        return epoch_seconds(candidate, self.facts, self._speed())
+    def _ended_after(self, candidate: Candidate, allowed: float) -> float:
+        """Seconds after which a training is ended; it was planned for fewer."""
+        if candidate.kind == "vectors":
+            return self._limit(allowed)
+        return self.clock.left() if candidate.kind == "network" else max(allowed, 0.6 * self.clock.left())
+
+    def _limit(self, allowed: float) -> float:
+        """The time that is allowed; all that is left if no later network could use the rest."""
+        left = self.clock.left()
+        return allowed if any(self._fits(one, left - allowed) for one in self.later if one.kind == "network") else left
+
+    def _needed(self, candidate: Candidate) -> float:
+        """Seconds of the epochs that a network needs at least on this machine."""
+        epochs = _EPOCHS * float(declared(model_class(candidate.model))["epochs"].default)
+        return epochs * epoch_seconds(candidate, self.facts, self._speed())
 
     def _speed(self) -> float:
         """The speed of this machine, measured once."""
@@ -208,7 +219,7 @@ class _Lane:
 
     def _fits(self, candidate: Candidate, seconds: float) -> bool:
         """Whether a network can be trained at all in this time."""
-        return self._epoch(candidate) * _EPOCHS <= seconds - 2 * _START
+        return self._needed(candidate) <= seconds - 2 * _START
 
     def _vectors(self, candidate: Candidate, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
         """All documents, and as many tokens of each as fit into the time. Reading them takes it all, so there is no pilot."""
@@ -216,6 +227,8 @@ class _Lane:
             needed = 2 * _START + _MARGIN * vector_seconds(self.facts, length, self._speed())
             if needed <= allowed:
                 return self.everything, {} if length == _LENGTHS[0] else {"max_length": length}
+        if self._limit(allowed) > allowed and needed <= _HOPE * self.clock.left():  # nobody else could use the time
+            return self.everything, {"max_length": _LENGTHS[-1]}
         return f"would take about {_time(needed)}"
 
     def _linear(self, candidate: Candidate, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
