@@ -41,6 +41,7 @@ LINEAR = {
 LONGER: dict[str, dict[str, Any]] = {  # what some models need to learn that both words must occur
     "cnn": {"epochs": 15, "dropout": 0.0},
     "cnn-rnn": {"epochs": 20, "dropout": 0.0},
+    "nearest": {"neighbours": 50},
     "seq2seq": {"epochs": 25, "encoder_rate": 0.02},
     "sgm": {"epochs": 20},
 }
