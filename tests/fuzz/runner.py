@@ -16,6 +16,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ SECONDS = 10
 MEMORY = 1 << 30
 PROMISING = "br+promise"
 EDITED = "br+edits"
+NEAREST = "nearest"
+PROMISED = {"promise": "recall=.8", "ngrams": [1], "c": [1.0]}
 EQUAL, CHANGED, REFUSED, TRACE = 0, 1, 3, 4
 OUTCOMES = {EQUAL: "equal", CHANGED: "changed", REFUSED: "refused", TRACE: "trace"}
 GOOD = ("equal", "changed", "refused")
@@ -46,13 +49,13 @@ def answers(folder: Path, texts: list[str]) -> str:
     return found + repr([prediction.ask for _, prediction in classifier.stream(enumerate(texts), ask=0.3)])
 
 
-def promising(folder: Path) -> Path:
-    """An artefact with a promise and an abstention, which those of the first version do not have."""
+def trained(folder: Path, name: str, options: dict[str, Any]) -> Path:
+    """An artefact with what those of the first version do not have: a promise and an abstention, or another model."""
     sys.path.insert(0, str(HERE.parent))
     from polytag import Classifier
     from toys import toy_corpus
 
-    Classifier("br", {"promise": "recall=.8", "ngrams": [1], "c": [1.0]}).fit(toy_corpus(60)).save(folder)
+    Classifier(name, options).fit(toy_corpus(60)).save(folder)
     return folder / "model"
 
 
@@ -123,7 +126,11 @@ def tried(model: str, most: int, seed: int) -> dict[str, Any]:
     """All forgeries of a model's fixture, or an even sample of them."""
     sys.path.insert(0, str(HERE))
     with tempfile.TemporaryDirectory() as fresh:
-        made = {PROMISING: promising, EDITED: edited}.get(model)
+        made = {
+            PROMISING: partial(trained, name="br", options=PROMISED),
+            EDITED: edited,
+            NEAREST: partial(trained, name=NEAREST, options={}),
+        }.get(model)
         return _tried(model, FIXTURES / model / "model" if made is None else made(Path(fresh)), most, seed)
 
 
@@ -166,7 +173,7 @@ def main() -> None:
     if any(os.environ.get(name) != value for name, value in LIMITS.items()):  # before numba is imported
         cache = os.environ.get("NUMBA_CACHE_DIR") or str(Path(tempfile.gettempdir()) / "polytag-fuzz-cache")
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **LIMITS, "NUMBA_CACHE_DIR": cache})
-    names = args.models or [*sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()), PROMISING, EDITED]
+    names = args.models or [*sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()), PROMISING, EDITED, NEAREST]
     rows = []
     for name in names:
         row = tried(name, args.most, args.seed)
