@@ -93,6 +93,29 @@ def _forward(
 
 
 @triton.jit
+def _multiply(gradients, states, products, tokens, spread, STRIDE: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr):
+    """The inner products of the states of a head and their gradients, over ``spread``."""
+    size = tl.arange(0, SIZE)
+    for start in range(0, tokens, ROWS):
+        row = start + tl.arange(0, ROWS)
+        at = row[:, None] * STRIDE + size[None, :]
+        asks = row < tokens
+        gradient = tl.load(gradients + at, asks[:, None], 0.0).to(tl.float32)
+        state = tl.load(states + at, asks[:, None], 0.0).to(tl.float32)
+        tl.store(products + row, tl.sum(gradient * state, 1) / spread, asks)
+
+
+@triton.jit
+def _clear(places, tokens, length, stride, SIZE: tl.constexpr, ROWS: tl.constexpr):
+    """Write zeros for the padding of a head."""
+    size = tl.arange(0, SIZE)
+    nothing = tl.zeros((ROWS, SIZE), tl.float32).to(places.dtype.element_ty)
+    for start in range(tokens, length, ROWS):
+        row = start + tl.arange(0, ROWS)
+        tl.store(places + row[:, None] * stride + size[None, :], nothing, row[:, None] < length)
+
+
+@triton.jit
 def _backward(
     queries, keys, values, lengths, seeds, found, sums, gradients, products, partial, to_queries, to_keys, to_values,
     length, stride, scale, back, spread, least,
@@ -109,13 +132,7 @@ def _backward(
     flat = text.to(tl.int64) * length * (HEADS * SIZE) + head * SIZE
     line = (text * HEADS + head) * length
     own = partial + line.to(tl.int64) * SIZE
-    for start in range(0, tokens, ROWS):
-        row = start + tl.arange(0, ROWS)
-        at = row[:, None] * (HEADS * SIZE) + size[None, :]
-        asks = row < tokens
-        gradient = tl.load(gradients + flat + at, asks[:, None], 0.0).to(tl.float32)
-        state = tl.load(found + flat + at, asks[:, None], 0.0).to(tl.float32)
-        tl.store(products + line + row, tl.sum(gradient * state, 1) / spread, asks)
+    _multiply(gradients + flat, found + flat, products + line, tokens, spread, HEADS * SIZE, SIZE, ROWS)
     tl.debug_barrier()
     seed = tl.load(seeds).to(tl.uint32)
     for first in range(0, tokens, KEYS):
@@ -156,13 +173,9 @@ def _backward(
         tl.store(to_keys + base + place, (to_key * back).to(to_keys.dtype.element_ty), real[:, None])
         tl.store(to_values + base + place, (to_value * spread).to(to_values.dtype.element_ty), real[:, None])
         tl.debug_barrier()  # the next block of keys reads what other threads have written
-    nothing = tl.zeros((ROWS, SIZE), tl.float32).to(to_queries.dtype.element_ty)
-    for start in range(tokens, length, ROWS):
-        row = start + tl.arange(0, ROWS)
-        at = row[:, None] * stride + size[None, :]
-        tl.store(to_queries + base + at, nothing, row[:, None] < length)
-        tl.store(to_keys + base + at, nothing, row[:, None] < length)
-        tl.store(to_values + base + at, nothing, row[:, None] < length)
+    _clear(to_queries + base, tokens, length, stride, SIZE, ROWS)
+    _clear(to_keys + base, tokens, length, stride, SIZE, ROWS)
+    _clear(to_values + base, tokens, length, stride, SIZE, ROWS)
 
 
 def _numbers(scale: float, dropout: float) -> tuple[float, float, int]:
