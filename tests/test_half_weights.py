@@ -143,9 +143,11 @@ def test_copies_are_those_of_the_current_weights_and_not_used_in_evaluation() ->
     with torch.no_grad():
         for one in encoder.parameters():
             one.mul_(1.5)
-    assert passed(encoder, halves, (ids, mask))[0] != before
     reference = tiny()
     reference.load_state_dict(encoder.state_dict())
+    after = passed(encoder, halves, (ids, mask))[0]
+    assert after != before and after == pytest.approx(passed(reference, None, (ids, mask))[0], rel=0.01)
+    assert all(torch.equal(leaf, torch.cat(masters).to(leaf.dtype)) for leaf, masters in halves.copies)
     for leaf, _ in halves.copies:
         leaf.detach().fill_(float("nan"))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
