@@ -14,7 +14,7 @@ from conftest import Command, Toy
 from polytag.auto import model_search as searching
 from polytag.auto import trial
 from polytag.auto.automatic import auto_run, automatic, of_choice
-from polytag.auto.choice import Goal, Limits, choose, common_rows
+from polytag.auto.choice import Goal, Limits, at_rows, choose, common_rows
 from polytag.auto.clock import Clock, epoch_seconds, vector_seconds
 from polytag.auto.facts import Facts, look_at
 from polytag.auto.ladder import Candidate, ladder
@@ -23,12 +23,14 @@ from polytag.auto.model_search import Wanted, reasons
 from polytag.auto.trial import Trained, Workshop
 from polytag.classifier import Classifier
 from polytag.config.recipe import Recipe
+from polytag.config.settings import declared
 from polytag.corpus import Corpus
 from polytag.labels import LabelSet
 from polytag.models.binary_relevance import BinaryRelevance
 from polytag.models.mixture.part import Part
 from polytag.models.mixture.sent_documents import corpus_state
-from polytag.models.model import State
+from polytag.models.mixture.weights import mix
+from polytag.models.model import State, model_class
 from polytag.run import Run, read_log
 from polytag.scores import Scores
 from polytag.verbs.training import DataPlan
@@ -90,9 +92,13 @@ def test_vectors_are_tried_in_time_that_would_be_idle(toy: Toy) -> None:
     [
         ({}, {"br", "lp", "cc", "embed", "cnn", "bert"}, {"xlinear", "xbert", "laco"}),
         ({"networks": False}, {"br", "lp", "cc"}, {"embed", "cnn", "bert"}),
-        ({"labels": 35_000, "sets": 20_000}, {"xlinear", "xlinear:trees"}, {"br", "cc", "lp", "embed", "bert"}),
+        (
+            {"labels": 35_000, "sets": 20_000},
+            {"xlinear", "xlinear:trees", "xlinear:vectors", "nearest"},
+            {"br", "cc", "lp", "embed", "bert"},
+        ),
         ({"labels": 35_000, "gpu": True}, {"xlinear", "xbert"}, {"br", "bert"}),
-        ({"labels": 600, "sets": 9_000}, {"br", "xlinear", "embed"}, {"cc", "lp"}),
+        ({"labels": 600, "sets": 9_000}, {"br", "xlinear", "embed"}, {"cc", "lp", "nearest", "xlinear:vectors"}),
         ({"latin": 0.1}, {"br", "cnn"}, {"embed", "bert"}),
         ({"documents": 60}, {"br", "lp", "cc", "embed"}, {"cnn", "bert"}),
         ({"gpu": True}, {"bert", "laco"}, {"xbert"}),
@@ -109,6 +115,13 @@ def test_all_options_of_candidates_are_options_of_their_models() -> None:
     for facts in (FACTS, replace(FACTS, gpu=True), replace(FACTS, labels=9_999, gpu=True)):
         for one in ladder(facts):
             Recipe(one.model, dict(one.options)).checked()
+
+
+def test_a_tree_of_few_labels_scores_all_of_them() -> None:
+    """Otherwise it could not be part of a mixture."""
+    tree = next(one for one in ladder(replace(FACTS, labels=3_000, sets=9_000)) if one.name == "xlinear")
+    assert tree.options["candidates"] >= 3_000
+    assert tree.options["beam"] * declared(model_class("xlinear"))["max_leaf"].default >= 3_000
 
 
 # -- the choice --------------------------------------------------------------------------------------------------------
@@ -157,6 +170,26 @@ def test_a_candidate_over_vectors_leads_unless_another_is_clearly_better(goal: G
         assert goal.value(words.held, rows) > goal.value(vectors.held, rows) + 0.02
         assert choose([words, vectors], goal, Limits(), Caution(sure=1e9)).name == winner
         assert choose([words, vectors], goal, Limits(), Caution(clear=0, sure=1e9)).name == "words"
+
+
+def test_without_vectors_the_first_candidate_leads(goal: Goal) -> None:
+    rng, truth = np.random.default_rng(3), goal.truth.toarray()
+    better, worse = noisy(rng, truth, 2.0), noisy(rng, truth, 2.6)
+    for documents, winner in ((40, "first"), (600, "second")):
+        rows = np.arange(documents)
+        first, second = known("first", worse[rows], rows), known("second", better[rows], rows)
+        assert choose([first, second], goal, Limits(), Caution(sure=1e9)).name == winner
+
+
+def test_the_reason_compares_all_on_the_same_documents(goal: Goal) -> None:
+    rng, truth, rows = np.random.default_rng(1), goal.truth.toarray(), np.arange(600)
+    trained = [known(name, noisy(rng, truth, 2.5), rows) for name in "ab"]
+    found = choose(trained, goal, Limits())
+    part = np.arange(100, 300)
+    assert len(found.parts) == 2
+    assert found.judged_at(rows, goal) is found.judged
+    shares = mix([at_rows(one, part) for one in found.parts], found.weights)
+    assert found.judged_at(part, goal).value == pytest.approx(goal.value(shares, part))
 
 
 def test_weights_from_few_documents_stay_near_the_lead(goal: Goal, monkeypatch: pytest.MonkeyPatch) -> None:

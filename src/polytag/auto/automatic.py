@@ -40,7 +40,7 @@ class Automatic(NamedTuple):
         return {
             "winner": parts,
             "weights": choice.weights,
-            "value": choice.value,
+            "value": self.found.value,
             "seconds": self.found.seconds,
             "tried": [one._asdict() for one in self.found.tried],
         }

@@ -96,6 +96,13 @@ class Choice:
         """The metric of the held-out scores."""
         return self.judged.value
 
+    def judged_at(self, rows: NDArray[np.int64], goal: Goal) -> Judged:
+        """The metric on some of its documents."""
+        if len(rows) == len(self.rows):
+            return self.judged
+        held = replace(self.held, matrix=csr_array(self.held.matrix[np.searchsorted(self.rows, rows)]))
+        return goal.judge(held, rows)
+
     @property
     def name(self) -> str:
         """The names of the parts."""
@@ -133,7 +140,7 @@ def choose(trained: Sequence[Trained], goal: Goal, limits: Limits, caution: Caut
     judged = [goal.judge(at_rows(one, rows), rows) for one in allowed]
     values = np.array([one.value for one in judged])
     best = first_of_best(values)
-    at = _vectors(allowed, best)
+    at = _lead(allowed)
     gap = values[best] - values[at]
     if gap > 0 and gap > caution.clear * goal.error(judged[best], judged[at], rows):
         at = best
@@ -145,21 +152,18 @@ def choose(trained: Sequence[Trained], goal: Goal, limits: Limits, caution: Caut
     return Choice([allowed[at]], [1.0], at_rows(allowed[at], own), own, judged[at])
 
 
-def _vectors(allowed: Sequence[Trained], best: int) -> int:
-    """The candidate over an encoder's vectors, which leads unless another is clearly better; the best if there is none.
+def _lead(allowed: Sequence[Trained]) -> int:
+    """The candidate that others have to beat clearly: that over an encoder's vectors, else the first, one separator per label.
 
-    With few documents the vectors are nearly always best, and the hold-out is too small to show it (docs/auto.md).
+    On most corpora these are best, and a small hold-out cannot show it (docs/auto.md).
     """
-    return next((at for at, one in enumerate(allowed) if one.candidate.kind == "vectors"), best)
+    return next((at for at, one in enumerate(allowed) if one.candidate.kind == "vectors"), 0)
 
 
 def _better(mixture: Choice, lead: Trained, goal: Goal, sure: float) -> bool:
     """Whether a mixture is better than the lead, on the same documents; a lead that is no part may lack some of them."""
-    rows, judged = np.intersect1d(mixture.rows, lead.rows), mixture.judged
-    if len(rows) < len(mixture.rows):
-        held = replace(mixture.held, matrix=csr_array(mixture.held.matrix[np.searchsorted(mixture.rows, rows)]))
-        judged = goal.judge(held, rows)
-    alone = goal.judge(at_rows(lead, rows), rows)
+    rows = np.intersect1d(mixture.rows, lead.rows)
+    judged, alone = mixture.judged_at(rows, goal), goal.judge(at_rows(lead, rows), rows)
     gain = judged.value - alone.value - _GAIN
     return gain > 0 and gain > sure * goal.error(judged, alone, rows)
 

@@ -13,6 +13,7 @@ MANY = 3_000  # labels from which a tree replaces one separator per label
 _CHAINED = 250  # labels up to which a chain is tried
 _SETS = 5_000  # label sets up to which a label powerset is tried
 _TREE = 300  # labels from which a tree is tried too
+_ALL = {"candidates": 10_000, "beam": 100}  # a tree of up to MANY labels scores all of them, so that it can be part of a mixture
 _OWN_SCRIPT = 0.5  # share of Latin letters from which the packaged encoder, which is English, is of use
 
 
@@ -36,9 +37,9 @@ def ladder(facts: Facts) -> list[Candidate]:
     many, english = facts.labels > MANY, facts.latin >= _OWN_SCRIPT
     found = [_linear("xlinear", 0.5) if many else _linear("br", 0.4)]
     if many:
-        found.append(Candidate("xlinear:trees", "xlinear", "linear", 0.7, {"trees": 3}))
+        found += [Candidate("xlinear:trees", "xlinear", "linear", 0.7, {"trees": 3}), _linear("nearest", 0.3)]
     if not many and facts.labels >= _TREE:
-        found.append(_linear("xlinear", 0.25))
+        found.append(Candidate("xlinear", "xlinear", "linear", 0.25, _ALL))
     if not many and facts.sets <= _SETS:
         found.append(_linear("lp", 0.2))
     if facts.labels <= _CHAINED:
@@ -52,8 +53,9 @@ def _linear(model: str, share: float) -> Candidate:
 
 def _networks(facts: Facts, many: bool, english: bool) -> list[Candidate]:
     found = []
-    if not many and english:
-        found.append(Candidate("embed", "embed", "vectors", 0.8))
+    if english:
+        embed = Candidate("embed", "embed", "vectors", 0.8)
+        found.append(Candidate("xlinear:vectors", "xlinear", "vectors", 0.8, {"document_encoder": "minilm"}) if many else embed)
     if not many and facts.documents >= 1_000:
         found.append(Candidate("cnn", "cnn", "network", 0.35, {"max_length": 256}))
     if not many and english and facts.documents >= 300:

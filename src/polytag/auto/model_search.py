@@ -66,9 +66,10 @@ class Tried(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The winner, all candidates, the documents it was trained on, and the seconds of the search."""
+    """The winner, its metric on the documents of all candidates, these, what it was trained on, and the seconds of the search."""
 
     choice: Choice
+    value: float
     tried: list[Tried]
     train: Corpus
     valid: Corpus | None
@@ -94,7 +95,8 @@ def search(train: Corpus, valid: Corpus | None, wanted: Wanted, run: Run, clock:
         reasons = "; ".join(one.sentence() for one in lane.tried)
         raise DataError(f"no model was trained: {reasons}; give more documents, or more --minutes")
     choice = choose(lane.finished, lane.goal, wanted.limits)
-    return Found(choice, lane.compared(), train, valid, clock.elapsed())
+    value = choice.judged_at(common_rows(lane.finished), lane.goal).value
+    return Found(choice, value, lane.compared(), train, valid, clock.elapsed())
 
 
 def _parts(train: Corpus, valid: Corpus | None, seed: int) -> tuple[Corpus, Corpus | None]:
@@ -291,4 +293,4 @@ def reasons(found: Found) -> Sequence[str]:
     winner = found.choice
     singles = [one.sentence() for one in found.tried if one.value is not None]
     others = [one.sentence() for one in found.tried if one.value is None]
-    return [f"{winner.name}: {winner.value:.4f}; {'; '.join(singles)}", *others]
+    return [f"{winner.name}: {found.value:.4f}; {'; '.join(singles)}", *others]
