@@ -326,15 +326,19 @@ def test_rows_of_a_sample_are_those_of_the_corpus(toy: Toy, shop: type[InProcess
     assert found.choice.value > 0.8
 
 
-def test_a_candidate_that_cannot_win_is_stopped_after_its_pilot(shop: type[InProcess], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cheap", [False, True])
+def test_a_candidate_that_cannot_win_is_stopped_after_its_pilot_unless_it_is_cheap(
+    cheap: bool, shop: type[InProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(0)
     texts = [" ".join(f"w{number}" for number in rng.integers(0, 400, 12)) for _ in range(400)]
     labels = [[f"l{number}" for number in range(8) if f"w{number}" in text.split() or rng.random() < 0.02] for text in texts]
     monkeypatch.setattr(searching, "_PILOT", (60, 60))
+    monkeypatch.setattr(searching, "_CHEAP", 0.5 if cheap else 0.0)
     monkeypatch.setattr(searching._Lane, "_hopeless", lambda lane, value: "hopeless" if lane.finished else "")
     found = automatic(Corpus.of(texts, labels), None, Wanted(1.0)).found
-    assert [one.reason for one in found.tried] == ["", "hopeless", "hopeless"]
-    assert [size for _, size, _ in shop.trained] == [60, 400, 60, 60]
+    assert [one.reason for one in found.tried] == ["", *([""] * 2 if cheap else ["hopeless"] * 2)]
+    assert [size for _, size, _ in shop.trained] == [60, 400, *([60, 400, 60, 400] if cheap else [60, 60])]
 
 
 def test_what_is_expected_follows_the_learning_curve_of_the_first() -> None:

@@ -31,6 +31,7 @@ _SMALL = 1_000  # documents up to which all are compared out of fold, instead of
 _HELD = 0.1, 5_000  # share of documents in the hold-out, and their maximum number
 _PILOT = 500, 2_000  # least and largest number of documents of a pilot
 _WORTH = 4  # a pilot is worth its time if there are this many times more documents
+_CHEAP = 0.2  # of the time that is left: a training that takes less is tried even if it cannot win, as a mixture may gain by it
 _START = 3.0  # seconds that a process takes before it trains
 _EPOCHS = 0.5  # a network that cannot finish this share of its epochs is not tried: it is far below linear models then
 _LENGTHS = (256, 128, 64)
@@ -242,9 +243,11 @@ class _Lane:
             return f"{len(self.pilot):,} documents alone took more than {_time(allowed / 2)}"
         tested = restored(candidate, state, self.train.labels)
         value = 0.0 if tested is None else _own_value(tested, self.goal, self.pilot)
-        if reason := self._hopeless(value):
+        seconds = float(state["seconds"])
+        reason, needed = self._hopeless(value), self._of_all_documents(seconds)
+        if reason and needed > _CHEAP * self.clock.left():
             return reason
-        return self._fitted(candidate, float(state["seconds"]), allowed - float(state["seconds"]))
+        return self._fitted(needed, allowed - seconds)
 
     def _hopeless(self, value: float) -> str:
         """Why a candidate cannot win, from its pilot and the learning curve of the first candidate; empty if it may."""
@@ -261,12 +264,15 @@ class _Lane:
             return f"expected {expected:.3f} after {value:.3f} on {len(self.pilot):,} documents, below {max(best):.3f}"
         return ""
 
-    def _fitted(self, candidate: Candidate, pilot: float, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
-        """As many documents as fit into the time, from the time of the pilot."""
+    def _of_all_documents(self, pilot: float) -> float:
+        """Seconds of a training with all documents, from those of the pilot."""
         assert self.pilot is not None
-        held = 0 if self.valid is None else len(self.valid)
-        more = (len(self.train) + held) / len(self.pilot)
-        needed = _START + max(0.5, pilot - _START) * more
+        documents = len(self.train) + (0 if self.valid is None else len(self.valid))
+        return _START + max(0.5, pilot - _START) * documents / len(self.pilot)
+
+    def _fitted(self, needed: float, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
+        """As many documents as fit into the time, if all of them need some seconds."""
+        assert self.pilot is not None
         if needed <= allowed:
             return self.everything, {}
         size = int(allowed / needed * len(self.train))
