@@ -78,7 +78,7 @@ def _compared(told: argparse.Namespace, texts: list[str], corpora: tuple[Corpus,
     for encoder in ("minilm", str(told.folder)):
         rows = found.setdefault("rows", {}).setdefault("packaged" if encoder == "minilm" else "adapted", [])
         for seed in map(int, told.seeds.split(",")):
-            clf = Classifier("bert", {**SETTINGS["bert"], "encoder": encoder, "seed": seed}).fit(train, valid)
+            clf = Classifier("bert", {**SETTINGS[told.corpus], "encoder": encoder, "seed": seed}).fit(train, valid)
             metrics = clf.evaluate(asked)
             rows.append({"seed": seed, **{key: metrics[key] for key in ("micro_f1", "macro_f1", "subset_accuracy")}})
             sets.setdefault(encoder, []).append(clf.outcome(asked).predicted)

@@ -5,8 +5,9 @@
 A corpus is a folder of DIR, ``sample`` for the corpus that ships, or ``NAME-N`` for N training documents of it, drawn with the
 seed; then the validation documents are left out. Every reference gets all minutes, networks by their setting ``minutes``; one
 that is not finished after 1.1 times that is ended and has no row. Each run is a process of its own. Rows are written after
-every run and kept, so a call goes on where an earlier one ended; ``--seconds`` ends it before a run that would take longer. The
-difference of ``auto`` and each reference is that of the test documents, with its interval by ``paired_bootstrap``; P@k of large
+every run and kept, so a call goes on where an earlier one ended; ``--seconds`` ends it before a run that would take longer.
+``--device gpu`` says that networks run on a GPU, and keeps those rows apart; without it they do not see one. ``--machine`` is
+noted in every row. The difference of ``auto`` and each reference is that of the test documents, with its interval by ``paired_bootstrap``; P@k of large
 label sets is the mean over documents, drawn in the same way.
 """
 
@@ -104,7 +105,7 @@ def _truth(train: Corpus, valid: Corpus | None, test: Corpus) -> csr_array:
 
 def measured(told: argparse.Namespace, corpus: str, model: str, folder: Path) -> dict[str, Any]:
     """The row of one run; without metrics if it was not finished in time."""
-    place = folder / f"{corpus}-{told.minutes:g}-{model}.npz"
+    place = _place(told, corpus, model, folder)
     command = [sys.executable, __file__, "--data", str(told.data), "--minutes", str(told.minutes), "--seed", str(told.seed)]
     start = time.monotonic()
     try:  # reading and scoring are not part of the time, so the process gets more
@@ -117,6 +118,16 @@ def measured(told: argparse.Namespace, corpus: str, model: str, folder: Path) ->
     row: dict[str, Any] = json.loads(place.with_suffix(".json").read_text())
     row["finished"] = row["seconds"] <= 60 * told.minutes * LATE
     return row
+
+
+def _place(told: argparse.Namespace, corpus: str, model: str, folder: Path) -> Path:
+    """Where the predictions of a run are kept."""
+    return folder / f"{corpus}-{_budget(told).replace(' ', '-')}-{model}.npz"
+
+
+def _budget(told: argparse.Namespace) -> str:
+    """The minutes, and the device if it is not the CPU."""
+    return f"{told.minutes:g}" + (f" {told.device}" if told.device != "cpu" else "")
 
 
 def hits_at(best: NDArray[np.int32], truth: csr_array) -> NDArray[np.float64]:
@@ -132,7 +143,7 @@ def difference(told: argparse.Namespace, corpus: str, model: str, folder: Path) 
     truth = _truth(*corpora(told.data, corpus, told.seed))
     found = []
     for name in ("auto", model):
-        with np.load(folder / f"{corpus}-{told.minutes:g}-{name}.npz", allow_pickle=False) as kept:
+        with np.load(_place(told, corpus, name, folder), allow_pickle=False) as kept:
             sets = csr_array((np.ones(len(kept["indices"]), np.float32), kept["indices"], kept["indptr"]), shape=truth.shape)
             found.append((sets, kept["best"]))
     if truth.shape[1] >= EXTREME:
@@ -154,30 +165,39 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end before a run that would take longer")
     parser.add_argument("--grace", type=float, default=240, help="seconds beyond the minutes for reading and scoring")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--machine", default=platform.processor() or platform.machine())
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "polytag-auto", help="predictions")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/auto.json"))
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.one:
         return run_one(told)
+    if told.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     told.keep.mkdir(parents=True, exist_ok=True)
     result: dict[str, Any] = json.loads(told.out.read_text()) if told.out.exists() else {}
-    result["machine"] = {"processor": platform.processor() or platform.machine(), "cpus": os.cpu_count()}
     end = time.monotonic() + told.seconds
     for corpus in told.corpora.split(","):
-        rows = result.setdefault(corpus, {}).setdefault(f"{told.minutes:g}", {})
+        rows = result.setdefault(corpus, {}).setdefault(_budget(told), {})
         for model in told.models.split(","):
-            if model in rows and "error" not in rows[model]:  # a failure is tried again
-                continue
-            if time.monotonic() + 60 * told.minutes * LATE > end:
-                print("out of time; the same command goes on from here", flush=True)
-                return None
-            rows[model] = measured(told, corpus, model, told.keep)
-            if model != "auto" and rows[model]["finished"] and rows.get("auto", {}).get("finished"):
-                rows[model]["auto_minus_this"] = difference(told, corpus, model, told.keep)
-            print(corpus, model, json.dumps(rows[model])[:300], flush=True)
+            if model not in rows or "error" in rows[model]:  # a failure is tried again
+                if time.monotonic() + 60 * told.minutes * LATE > end:
+                    print("out of time; the same command goes on from here", flush=True)
+                    return None
+                rows[model] = {**measured(told, corpus, model, told.keep), "machine": told.machine}
+                print(corpus, model, json.dumps(rows[model])[:300], flush=True)
+            _compare(told, corpus, rows, model)
             told.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return None
+
+
+def _compare(told: argparse.Namespace, corpus: str, rows: dict[str, Any], model: str) -> None:
+    """Add the difference to auto, if both finished and their predictions are kept."""
+    kept = all(_place(told, corpus, name, told.keep).exists() for name in ("auto", model))
+    finished = rows[model].get("finished") and rows.get("auto", {}).get("finished")
+    if kept and finished and model != "auto" and "auto_minus_this" not in rows[model]:
+        rows[model]["auto_minus_this"] = difference(told, corpus, model, told.keep)
 
 
 if __name__ == "__main__":

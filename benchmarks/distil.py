@@ -1,10 +1,10 @@
 """Distillation: the share of a teacher's gain over a plain model that the same model has after it learned from the teacher.
 
     python benchmarks/distil.py --data DIR --corpus reuters --into br [--teacher br,cc,lp] [--folds 5] [--out FILE]
-    python benchmarks/distil.py --data DIR --corpus aapd-even --into br,bert --teacher bert,embed,br --unlabelled arxiv
+    python benchmarks/distil.py --data DIR --corpus aapd-even --into br,bert --teacher bert,embed,br --unlabelled arxiv --most 40000
 
 The teacher is a mixture of the named models, trained on the training documents, with weights from the validation documents. Plain
-models and students have the same settings. ``--unlabelled`` names a corpus whose texts, without those that stand in the
+models and students have the same settings. ``--unlabelled`` names a corpus or a file whose texts (``--most`` of them), without those that stand in the
 validation or test documents of CORPUS (near-duplicates by ``polytag.audit.near_duplicates``), the teacher labels.
 ``--transductive`` takes the texts of half of the test documents instead, and measures on the other half: for corpora that have no
 unlabelled texts. ``--documents N --rest M`` takes N training documents, and the texts of M more. ``kept`` is (student - plain) /
@@ -30,8 +30,10 @@ from polytag.metrics.of_sets import macro_f1, micro_f1
 from polytag.run import Run
 from polytag.transfer.distillation import Lesson, distil
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "bert": {"encoder": "minilm", "pooling": "cls", "epochs": 6, "batch_size": 64, "encoder_rate": 2e-4},
+BERT: dict[str, Any] = {"encoder": "minilm", "pooling": "cls", "encoder_rate": 2e-4}
+SETTINGS: dict[str, dict[str, Any]] = {  # of bert: as in jobs/single-pass.json and jobs/aapd-even.json
+    "reuters": {**BERT, "epochs": 20, "positive_weight": 0.25, "batch_size": 32},
+    "aapd-even": {**BERT, "epochs": 3, "batch_size": 64},
 }
 
 
@@ -69,6 +71,7 @@ def main() -> None:
     parser.add_argument("--trust", type=float, help="share of the teacher; by default chosen on held-out documents")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--unlabelled", default="")
+    parser.add_argument("--most", type=int, default=0, help="texts without labels, drawn with the seed; 0 = all")
     parser.add_argument("--transductive", action="store_true")
     parser.add_argument("--part", default="test", choices=("valid", "test"), help="valid: choose settings; train alone is used")
     parser.add_argument("--documents", type=int, default=0, help="training documents, for a trial; 0 = all")
@@ -78,7 +81,7 @@ def main() -> None:
     told = parser.parse_args()
     train, valid, test, more = _documents(told)
     start = time.perf_counter()
-    teacher = _trained("mixed", {"parts": told.teacher.split(","), "settings": _settings(told.teacher)}, told.seed, train, valid)
+    teacher = _trained("mixed", {"parts": told.teacher.split(","), "settings": _settings(told)}, told.seed, train, valid)
     rows: dict[str, Any] = {}
     rows["teacher"], found = _measured(teacher, test, time.perf_counter() - start)
     result = {
@@ -87,7 +90,7 @@ def main() -> None:
         "rows": rows,
     }
     for name in told.into.split(","):
-        options = SETTINGS.get(name, {})
+        options = _settings(told).get(name, {})
         start = time.perf_counter()
         plain = _trained(name, options, told.seed, train, valid)
         row, first = _measured(plain, test, time.perf_counter() - start)
@@ -125,13 +128,15 @@ def _documents(told: argparse.Namespace) -> tuple[Corpus, Corpus, Corpus, list[s
         test = test.subset(np.sort(half[len(half) // 2 :]))
     elif told.unlabelled:
         other = told.data / told.unlabelled
-        texts = [text for part in ("train", "valid", "test") for text in Corpus.read(other / f"{part}.jsonl.xz").texts]
-        more = without_copies(texts, [*valid.texts, *test.texts])
+        files = [other / f"{part}.jsonl.xz" for part in ("train", "valid", "test")] if other.is_dir() else [Path(told.unlabelled)]
+        texts = [text for file in files for text in Corpus.read(file).texts]
+        few = np.random.default_rng(told.seed).permutation(len(texts))[: told.most or None]
+        more = without_copies([texts[row] for row in sorted(few.tolist())], [*valid.texts, *test.texts])
     return train, valid, test, more
 
 
-def _settings(models: str) -> dict[str, Any]:
-    return {name: SETTINGS[name] for name in models.split(",") if name in SETTINGS}
+def _settings(told: argparse.Namespace) -> dict[str, Any]:
+    return {"bert": SETTINGS[told.corpus]} if "bert" in (*told.teacher.split(","), *told.into.split(",")) else {}
 
 
 def _trained(model: str, options: dict[str, Any], seed: int, train: Corpus, valid: Corpus) -> Classifier:
