@@ -7,8 +7,8 @@ seed; then the validation documents are left out. Every reference gets all minut
 that is not finished after 1.1 times that is ended and has no row. Each run is a process of its own. Rows are written after
 every run and kept, so a call goes on where an earlier one ended; ``--seconds`` ends it before a run that would take longer.
 ``--device gpu`` says that networks run on a GPU, and keeps those rows apart; without it they do not see one. ``--machine`` is
-noted in every row. The difference of ``auto`` and each reference is that of the test documents, with its interval by ``paired_bootstrap``; P@k of large
-label sets is the mean over documents, drawn in the same way.
+noted in every row. The difference of ``auto`` and each reference is that of the test documents, with its interval by
+``paired_bootstrap``; P@k of large label sets is the mean over documents, drawn in the same way.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Distillation: the share of a teacher's gain over a plain model that the same model has after it learned from the teacher.
 
     python benchmarks/distil.py --data DIR --corpus reuters --into br [--teacher br,cc,lp] [--folds 5] [--out FILE]
-    python benchmarks/distil.py --data DIR --corpus aapd-even --into br,bert --teacher bert,embed,br --unlabelled arxiv --most 40000
+    python benchmarks/distil.py --data DIR --corpus aapd-even --into bert --teacher bert,embed,br --unlabelled arxiv --most 40000
 
-The teacher is a mixture of the named models, trained on the training documents, with weights from the validation documents. Plain
-models and students have the same settings. ``--unlabelled`` names a corpus or a file whose texts (``--most`` of them), without those that stand in the
-validation or test documents of CORPUS (near-duplicates by ``polytag.audit.near_duplicates``), the teacher labels.
-``--transductive`` takes the texts of half of the test documents instead, and measures on the other half: for corpora that have no
-unlabelled texts. ``--documents N --rest M`` takes N training documents, and the texts of M more. ``kept`` is (student - plain) /
-(teacher - plain) in micro-F1 on test, with the interval of the student's gain by paired bootstrap.
+The teacher is a mixture of the named models, trained on the training documents, with weights from the validation documents.
+Plain models and students have the same settings. ``--unlabelled`` names a corpus or a file whose texts (``--most`` of them),
+without those that stand in the validation or test documents of CORPUS (near-duplicates by ``polytag.audit.near_duplicates``),
+the teacher labels. ``--transductive`` takes the texts of half of the test documents instead, and measures on the other half:
+for corpora that have no unlabelled texts. ``--documents N --rest M`` takes N training documents, and the texts of M more.
+``kept`` is (student - plain) / (teacher - plain) in micro-F1 on test, with the interval of the student's gain by paired
+bootstrap.
 """
 
 from __future__ import annotations
