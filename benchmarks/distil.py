@@ -7,7 +7,8 @@ The teacher is a mixture of the named models, trained on the training documents,
 Plain models and students have the same settings. ``--unlabelled`` names a corpus or a file whose texts (``--most`` of them),
 without those that stand in the validation or test documents of CORPUS (near-duplicates by ``polytag.audit.near_duplicates``),
 the teacher labels. ``--transductive`` takes the texts of half of the test documents instead, and measures on the other half:
-for corpora that have no unlabelled texts. ``--documents N --rest M`` takes N training documents, and the texts of M more.
+for corpora that have no unlabelled texts. What the teacher says is computed once for all students, and kept in the file
+``--keep``. ``--documents N --rest M`` takes N training documents, and the texts of M more.
 ``kept`` is (student - plain) / (teacher - plain) in micro-F1 on test, with the interval of the student's gain by paired
 bootstrap.
 """
@@ -17,6 +18,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,7 @@ from polytag.config.recipe import Recipe
 from polytag.metrics.bootstrap import paired_bootstrap
 from polytag.metrics.of_sets import macro_f1, micro_f1
 from polytag.run import Run
+from polytag.transfer import distillation
 from polytag.transfer.distillation import Lesson, distil
 
 BERT: dict[str, Any] = {"encoder": "minilm", "pooling": "cls", "encoder_rate": 2e-4}
@@ -61,6 +65,26 @@ def without_copies(texts: list[str], held: list[str]) -> list[str]:
     return [text for text, copies in zip(texts, copies_of(held, texts), strict=True) if not copies]
 
 
+class Said:
+    """What a teacher says, computed once for all students; ``distil`` asks again for each."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Any] = {}
+        for name, asked in (("out_of_fold", "labelled"), ("taught_by", "unlabelled")):
+            setattr(distillation, name, partial(self._once, asked, getattr(distillation, name)))
+
+    def _once(self, name: str, ask: Callable[..., Any], *given: Any) -> Any:
+        if name not in self.known:
+            self.known[name] = ask(*given)
+        return self.known[name]
+
+    def keep(self, path: Path) -> None:
+        """Write the probabilities as sparse rows."""
+        parts = {name: said.soft if name == "unlabelled" else said for name, said in self.known.items()}
+        arrays = {f"{name}_{key}": getattr(said, key) for name, said in parts.items() for key in ("data", "indices", "indptr")}
+        np.savez_compressed(path, **arrays)
+
+
 def main() -> None:
     """Train teacher, plain models and students, and measure them on test once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -78,15 +102,16 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=0, help="training documents, for a trial; 0 = all")
     parser.add_argument("--rest", type=int, default=0, help="texts of the next training documents that the teacher labels")
     parser.add_argument("--runs", type=Path, help="folder for checkpoints of out-of-fold teachers")
+    parser.add_argument("--keep", type=Path, help="file for what the teacher says")
     parser.add_argument("--out", type=Path)
     told = parser.parse_args()
-    train, valid, test, more = _documents(told)
+    said, (train, valid, test, more) = Said(), _documents(told)
     start = time.perf_counter()
     teacher = _trained("mixed", {"parts": told.teacher.split(","), "settings": _settings(told)}, told.seed, train, valid)
     rows: dict[str, Any] = {}
     rows["teacher"], found = _measured(teacher, test, time.perf_counter() - start)
     result = {
-        **{key: str(value) for key, value in vars(told).items() if key not in ("out", "data", "runs")},
+        **{key: str(value) for key, value in vars(told).items() if key not in ("out", "data", "runs", "keep")},
         "unlabelled_texts": len(more),
         "rows": rows,
     }
@@ -108,8 +133,10 @@ def main() -> None:
         rows[name]["student_minus_plain"] = paired_bootstrap(test.truth, second, first)._asdict()
         rows[name]["teacher_minus_plain"] = paired_bootstrap(test.truth, found, first)._asdict()
         print(name, json.dumps(rows[name]), flush=True)
-    if told.out:
-        told.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        if told.keep:
+            said.keep(told.keep)
+        if told.out:
+            told.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def _documents(told: argparse.Namespace) -> tuple[Corpus, Corpus, Corpus, list[str]]:
