@@ -1,16 +1,17 @@
-"""What helps rare labels of an extreme label set: votes of nearest documents, and ranking by scores over propensities.
+"""What helps rare labels of an extreme label set: votes of nearest documents and of labels' texts, and ``favour_rare``.
 
     python benchmarks/rare_labels.py --data DIR [--corpus debdeps] [--out FILE]
 
-``xlinear`` and ``nearest`` are trained on the training documents alone. On validation documents, their probabilities are mixed
-with several weights of ``nearest``, and every score is multiplied by the label's inverse propensity to some power before labels
-are ranked. A row has P@k and propensity-scored P@k.
+``xlinear`` (three trees), ``nearest`` and ``nearest`` with labels as voters are trained on the training documents alone. On
+validation documents, their probabilities are mixed with several weights, and ranked as they are or with ``favour_rare``. A row
+has P@k and propensity-scored P@k, by the counts of training and validation documents as in ``evaluate``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +19,34 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from polytag import Classifier, Corpus, LabelSet
+from polytag.decision.rare_labels import favour_rare
 from polytag.linear.class_weights import propensities
 from polytag.metrics.of_rankings import ranking_metrics
 from polytag.scores import Scores
 
-WEIGHTS, POWERS = (0.0, 0.1, 0.2, 0.3, 0.4), (0.0, 0.25, 0.5, 0.75, 1.0)
+NEAR, LABELS, POWERS = (0.0, 0.1, 0.2), (0.0, 0.1, 0.2, 0.3, 0.4), (0.0, 0.25, 0.5)
+PARTS: list[tuple[str, dict[str, Any]]] = [
+    ("xlinear", {"trees": 3}), ("nearest", {}), ("nearest", {"voters": "labels", "sharpness": 4.0}),
+]  # fmt: skip
 KEPT = tuple(f"{name}@{k}" for name in ("p", "psp") for k in (1, 3, 5))
 
 
 def rows_of(train: Corpus, valid: Corpus) -> list[dict[str, Any]]:
     """One row for every weight and power."""
-    parts = [Classifier(name).fit(train, None).scores(valid.texts) for name in ("xlinear", "nearest")]
-    truth = valid.with_labels(train.labels.union(valid.labels)).truth
-    counts = np.bincount(train.truth.indices, minlength=truth.shape[1])
-    rarity = 1 / propensities(counts, len(train))
-    tree, near = (csr_array((part.matrix.data, part.matrix.indices, part.matrix.indptr), shape=truth.shape) for part in parts)
-    names = [str(number) for number in range(truth.shape[1])]
+    labels = train.labels.union(valid.labels)
+    train, valid = train.with_labels(labels), valid.with_labels(labels)
+    tree, near, own = (Classifier(name, options).fit(train, None).scores(valid.texts).matrix for name, options in PARTS)
+    counts = sum(np.bincount(corpus.truth.indices, minlength=len(labels)) for corpus in (train, valid))
+    training = {"label_counts": counts, "documents": len(train) + len(valid)}
+    rarity = 1 / propensities(np.asarray(counts), len(train) + len(valid))
     found = []
-    for weight in WEIGHTS:
-        mixed = csr_array((1 - weight) * tree + weight * near)
+    for weights in product(NEAR, LABELS):
+        mixed = csr_array((1 - sum(weights)) * tree + weights[0] * near + weights[1] * own).astype(np.float32)
         for power in POWERS:
-            values = mixed.data * (rarity[mixed.indices] / rarity.max()) ** power
-            ranked = csr_array((values.astype(np.float32), mixed.indices, mixed.indptr), shape=truth.shape)
-            metrics = ranking_metrics(truth, Scores(ranked, names, "probability", 0.0), inverse_propensities=rarity)
-            found.append({"weight": weight, "power": power, **{key: round(metrics[key], 4) for key in KEPT}})
+            scores = favour_rare(Scores(mixed, labels.names, "probability", 0.0), power, training)
+            metrics = ranking_metrics(valid.truth, scores, inverse_propensities=rarity)
+            row = {"nearest": weights[0], "labels": weights[1], "favour_rare": power}
+            found.append(row | {key: round(metrics[key], 4) for key in KEPT})
             print(json.dumps(found[-1]), flush=True)
     return found
 

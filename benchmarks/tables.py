@@ -156,7 +156,7 @@ def attention_spread(found: dict[str, Any]) -> str:
 
 QUEUES = (
     *("aapd-even-search", "aapd-even", "aapd-official", "aapd-official-mixed", "sgm-studies", "rcv1-small", "convergence"),
-    *("order-free", "extreme-every", "extreme-every-mixed", "reuters-recipe"),
+    *("order-free", "extreme-labels"),
 )
 
 

@@ -94,7 +94,7 @@ def test_vectors_are_tried_in_time_that_would_be_idle(toy: Toy) -> None:
         ({"networks": False}, {"br", "lp", "cc"}, {"embed", "cnn", "bert"}),
         (
             {"labels": 35_000, "sets": 20_000},
-            {"xlinear", "xlinear:trees", "xlinear:vectors", "nearest"},
+            {"xlinear", "xlinear:trees", "xlinear:vectors", "nearest", "nearest:labels"},
             {"br", "cc", "lp", "embed", "bert"},
         ),
         ({"labels": 35_000, "gpu": True}, {"xlinear", "xbert"}, {"br", "bert"}),

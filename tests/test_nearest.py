@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
 from conftest import Toy
-from polytag import Classifier, Corpus
+from polytag import Classifier, Corpus, LabelSet
 from polytag.datasets import load_sample
 from polytag.kernels.nearest_rows import nearest_by_columns
 from polytag.models.nearest import Nearest
@@ -71,6 +73,55 @@ def test_a_text_without_known_words_gets_the_frequencies(sample: tuple[Corpus, C
     [[(label, score)]] = model.score(["zzzz qqqq"], k=1).top(1)
     assert label == train.labels.names[int(counts.argmax())]
     assert score == pytest.approx(counts.max() / len(train))
+
+
+LABELS = LabelSet(["cod", "rain", "quartz"], descriptions={"cod": "fish of the sea", "quartz": "a mineral found in granite"})
+
+
+def of_labels() -> Corpus:
+    """No document has the label quartz."""
+    return Corpus.of(
+        ["cod quota at sea", "rain and storm", "cod in the rain"] * 5, [["cod"], ["rain"], ["cod", "rain"]] * 5, label_set=LABELS
+    )
+
+
+@pytest.mark.parametrize("voters", ["labels", "both"])
+def test_a_label_without_documents_is_found_by_its_text(voters: str, tmp_path: Path) -> None:
+    documents = Classifier("nearest", {"min_df": 1}).fit(of_labels())
+    assert all(label != "quartz" for label, _ in documents.scores(["a mineral in granite"]).top(3)[0])
+    classifier = Classifier("nearest", {"voters": voters, "min_df": 1}).fit(of_labels())
+    [row] = classifier.scores(["a mineral in granite"]).top(1)
+    assert row[0][0] == "quartz"
+    if voters == "labels":
+        [(label, score)] = classifier.scores(["granite"]).top(1)[0]
+        assert (label, score) == ("quartz", pytest.approx(1.0)), "nobody else knows the word"
+    classifier.save(tmp_path)
+    texts = ["granite at sea", "rain", "zzzz"]
+    again = Classifier.load(tmp_path).scores(texts).matrix.toarray()
+    assert np.array_equal(again, classifier.scores(texts).matrix.toarray())
+    counts = np.array([10, 10, 0])
+    assert again[2] == pytest.approx(counts / 15), "a text without known words gets the frequencies of the documents"
+
+
+def test_labels_vote_for_held_out_documents_as_for_new_ones() -> None:
+    """A document is no voter, so none is left out."""
+    model = Nearest.build({"voters": "labels", "min_df": 1})
+    train = of_labels()
+    held = model.fit(train, None, Run())
+    assert held is not None
+    np.testing.assert_allclose(held.scores.matrix.toarray(), model.score(train.texts).matrix.toarray())
+
+
+def test_many_documents_are_held_out_by_a_draw(sample: tuple[Corpus, Corpus], monkeypatch: pytest.MonkeyPatch) -> None:
+    train, _ = sample
+    everything = Nearest.build({"neighbours": 7}).fit(train, None, Run())
+    monkeypatch.setattr("polytag.models.nearest._HELD_OUT", 40)
+    held = Nearest.build({"neighbours": 7}).fit(train, None, Run())
+    assert everything is not None and held is not None and held.rows is not None
+    assert len(set(held.rows.tolist())) == 40 and held.rows.max() > 100
+    assert np.array_equal(held.truth.toarray(), train.truth.toarray()[held.rows])
+    expected = everything.scores.matrix.toarray()[held.rows]
+    assert np.abs(held.scores.matrix.toarray() - expected).max(axis=1).mean() < 0.05, "ties may go to others"
 
 
 def test_more_documents_than_there_are_may_be_asked_for(toy: Toy) -> None:

@@ -19,6 +19,7 @@ from polytag.decision.calibration import Platt
 from polytag.decision.decision import Decision
 from polytag.decision.held_out_fit import Before, fit_on_held_out
 from polytag.decision.predicted_sets import Prediction, predictions
+from polytag.decision.rare_labels import favour_rare
 from polytag.editing.label_edits import apply_edits
 from polytag.editing.new_labels import add_new_labels, learn_from
 from polytag.errors import ConfigError, DataError, NotFittedError, brief
@@ -158,7 +159,7 @@ class Classifier:
         if self._earlier is not None and self.model.steady:
             fewest = min(fewest, self._earlier.decision.min_labels)
         known = None if held is None else (held.scores, held.truth)
-        fitted = fit_on_held_out(known, self.labels, self.recipe, self.model.rule, fewest, self._before(held))
+        fitted = fit_on_held_out(known, self.labels, self.recipe, self.model.rule, fewest, self._before(held), self.training)
         self.calibration, self.decision, self.abstention = fitted
 
     def _before(self, held: HeldOut | None) -> Before | None:
@@ -219,8 +220,11 @@ class Classifier:
         """Scores of all labels, or of the k best ones; calibrated if the classifier is."""
         self._require_trained()
         texts = checked_texts(texts)
-        found = self.model.score(texts, None if k is None else checked_count(k, len(self.labels)))
-        return found if self.calibration is None else self.calibration.apply(found)
+        k, rare = None if k is None else checked_count(k, len(self.labels)), self.recipe.favour_rare
+        found = self.model.score(texts, None if rare else k)
+        found = found if self.calibration is None else self.calibration.apply(found)
+        found = favour_rare(found, rare, self.training)
+        return found.best(k) if rare and k is not None else found
 
     def predict(self, texts: Sequence[str]) -> list[list[str]]:
         """The labels of every text, best first."""
@@ -277,7 +281,7 @@ class Classifier:
         wanted = (
             None if labels is None else [self.labels.number(name) for name in ([labels] if isinstance(labels, str) else labels)]
         )
-        judge = Judge(self.model, self.calibration, self.decision)
+        judge = Judge(self.model, self.calibration, self.decision, self.recipe.favour_rare, self.training)
         found = judge.explain(text, wanted, exact=exact)
         return found if near is None else Neighbourhood(near).added_to(found, neighbours)
 

@@ -38,6 +38,7 @@ def ladder(facts: Facts) -> list[Candidate]:
     found = [_linear("xlinear", 0.5) if many else _linear("br", 0.4)]
     if many:
         found += [Candidate("xlinear:trees", "xlinear", "linear", 0.7, {"trees": 3}), _linear("nearest", 0.3)]
+        found.append(Candidate("nearest:labels", "nearest", "linear", 0.3, {"voters": "labels", "sharpness": 4.0}))
     if not many and facts.labels >= _TREE:
         found.append(Candidate("xlinear", "xlinear", "linear", 0.25, _ALL))
     if not many and facts.sets <= _SETS:

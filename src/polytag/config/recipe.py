@@ -22,7 +22,7 @@ from polytag.storage.atomic_text import replace_text
 
 _FILES = ("train", "valid", "labels", "from", "fingerprint")
 _COLUMNS = ("format", "labels", "id", "group", "separator", "on_bad")
-_WITH_OPTIONS = ("seed", "optimise", "calibrate", "closed", "min_labels", "promise", "costs")
+_WITH_OPTIONS = ("seed", "optimise", "calibrate", "closed", "min_labels", "promise", "favour_rare", "costs")
 _KINDS: dict[str, Any] = {"text": str | Path, "a table": dict, "text or a list of text": str | list | tuple}
 _HEADER = "# The settings of a training. The same recipe with the same data gives the same model.\n"
 
@@ -41,6 +41,10 @@ class Recipe:
     promise: str | None = param(
         None, "promise to keep instead of optimising: recall=.9, recall=.9,confidence=.9 or precision=.9; none = no promise"
     )
+    favour_rare: float = param(
+        0.0, "exponent of the inverse propensity that scores are multiplied by, to rank rare labels higher; 0 = none",
+        minimum=0, maximum=2,
+    )  # fmt: skip
     costs: dict[str, Any] = field(
         default_factory=dict,
         metadata={"help": "per label, the costs of a false positive and of a false negative, to minimise instead of optimising"},
@@ -87,6 +91,8 @@ class Recipe:
         if values["costs"] and (values["promise"] or not values["calibrate"]):
             other = f"the promise {values['promise']}" if values["promise"] else "calibrate=false"
             raise ConfigError(f"costs do not go with {other}; leave one of them out")
+        if values["favour_rare"] and not values["calibrate"]:
+            raise ConfigError("favour_rare does not go with calibrate=false; leave one of them out")
         checked = dataclasses.replace(self, **{**values, "options": options})
         checked.search()
         return checked
@@ -130,8 +136,8 @@ class Recipe:
         """The recipe as a TOML table, subtables last; TOML has no null, so the option None becomes the word none."""
         last = ("options", "data", "tune", "costs")
         table = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in last}
-        if self.promise is None:
-            del table["promise"]
+        for name in [name for name in ("promise", "favour_rare") if not table[name]]:
+            del table[name]
         options = {name: "none" if value is None else value for name, value in self.options.items()}
         costs = {"costs": dict(self.costs)} if self.costs else {}
         return {**table, "options": options, **costs, "data": dict(self.data), **({"tune": dict(self.tune)} if self.tune else {})}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from polytag.config.recipe import Recipe
 from polytag.decision.abstention import Abstention
 from polytag.decision.calibration import Platt
 from polytag.decision.decision import Decision
+from polytag.decision.rare_labels import favour_rare
 from polytag.decision.thresholds import select
 from polytag.errors import DataError
 from polytag.labels import LabelSet
@@ -40,9 +42,18 @@ class Before(NamedTuple):
 
 
 def fit_on_held_out(
-    held: tuple[Scores, csr_array] | None, labels: LabelSet, recipe: Recipe, rule: str, fewest: int, before: Before | None
+    held: tuple[Scores, csr_array] | None,
+    labels: LabelSet,
+    recipe: Recipe,
+    rule: str,
+    fewest: int,
+    before: Before | None,
+    training: Mapping[str, Any],
 ) -> Fitted:
-    """Fit on held-out scores and true labels; ``fewest`` is the minimum number of labels of a document."""
+    """Fit on held-out scores and true labels; ``fewest`` is the minimum number of labels of a document.
+
+    ``training`` has the counts of the labels, for ``favour_rare``.
+    """
     fewest = 0 if recipe.costs else fewest
     least = fewest if recipe.min_labels is None else recipe.min_labels
     decision = Decision(rule, recipe.optimise, least, recipe.closed, promise=recipe.promise or "")
@@ -50,6 +61,7 @@ def fit_on_held_out(
         _refuse_without_hold_out(recipe)
         return Fitted(None, decision, None)
     calibration, scores, truth = _calibrated(*held, recipe, before)
+    scores = favour_rare(scores, recipe.favour_rare, training)
     if recipe.costs:
         decision.fit_costs(scores, truth, labels, cost_table(recipe.costs, labels.names))
     else:
@@ -58,7 +70,7 @@ def fit_on_held_out(
             decision.blend(before.decision, before.share, scores, truth, labels)
     sets = decision.held_out_sets(scores, truth, labels)
     decision.report["metrics"] = {"documents": len(scores), **main_metrics(truth, sets)}
-    if scores.kind == "probability":
+    if scores.kind == "probability" and not recipe.favour_rare:
         decision.report["calibration_error"] = calibration_error(truth, scores)
     return Fitted(calibration, decision, Abstention.fit(scores, truth, sets))
 
@@ -68,6 +80,8 @@ def _refuse_without_hold_out(recipe: Recipe) -> None:
         raise DataError("too few documents for a hold-out, so costs cannot be minimised; give more, or --valid")
     if recipe.promise:
         raise DataError(f"too few documents for a hold-out, so {recipe.promise} cannot be promised; give more, or --valid")
+    if recipe.favour_rare:
+        raise DataError("too few documents for a hold-out, so there are no probabilities for favour_rare; give more, or --valid")
     log.warning("too few documents for a hold-out: the thresholds are not fitted")
 
 

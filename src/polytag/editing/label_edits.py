@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polytag.config.recipe import Recipe
 from polytag.corpus import Corpus
 from polytag.decision.abstention import Abstention
 from polytag.decision.calibration import Platt
 from polytag.decision.decision import Decision
+from polytag.decision.rare_labels import favour_rare
 from polytag.errors import DataError, brief
 from polytag.labels import LabelSet
 from polytag.models.base.relabelled import Relabelled
@@ -45,31 +48,32 @@ def apply_edits(classifier: TrainedParts, edits: Sequence[Edit], fit: Corpus | N
         decision, abstention = decision.relabelled(origins), None
         counts = np.minimum(origins.matrix @ counts, int(classifier.training["documents"])).astype(np.int64)
     labels, done = found.labels, found.edits
+    training = {**classifier.training, "label_counts": counts}
     if fit is not None:
-        decision, abstention = _fitted(
-            model, calibration, decision, classifier, _judged(fit, classifier.labels, labels, done), done
-        )
+        judged = _judged(fit, classifier.labels, labels, done)
+        decision, abstention = _fitted((model, calibration, decision), classifier.recipe, training, judged, done)
     elif classifier.decision.promise and not decision.promise:
         log.warning(
             "%s is no longer promised, as the labels are others now; give documents to fit it again", classifier.decision.promise
         )
     classifier.model, classifier.labels, classifier.calibration = model, labels, calibration
     classifier.decision, classifier.abstention = decision, abstention
-    classifier.training = {**classifier.training, "label_counts": counts}
+    classifier.training = training
     classifier.edits = [*classifier.edits, *(edit.recorded() for edit in done)]
 
 
 def _fitted(
-    model: Model, calibration: Platt | None, decision: Decision, classifier: TrainedParts, corpus: Corpus, edits: Sequence[Edit]
+    parts: tuple[Model, Platt | None, Decision], recipe: Recipe, training: dict[str, Any], corpus: Corpus, edits: Sequence[Edit]
 ) -> tuple[Decision, Abstention]:
     """Decision and abstention, fitted on documents with the new labels."""
+    model, calibration, decision = parts
     k = None if len(corpus) * len(model.labels) <= _FULL else min(_BEST, len(model.labels))
     scores = model.score(corpus.texts, k)
-    scores = scores if calibration is None else calibration.apply(scores)
+    scores = favour_rare(scores if calibration is None else calibration.apply(scores), recipe.favour_rare, training)
     scores = scores if corpus.unknown is None else scores.without(corpus.unknown)
     touched = _touched(model.labels, edits)
-    if classifier.recipe.promise:
-        decision = replace(decision, promise=classifier.recipe.promise)
+    if recipe.promise:
+        decision = replace(decision, promise=recipe.promise)
     found = decision.refit(scores, corpus.truth, model.labels, touched)
     return found, Abstention.fit(scores, corpus.truth, found.held_out_sets(scores, corpus.truth, model.labels))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from polytag.decision.calibration import Platt
 from polytag.decision.decision import Decision
+from polytag.decision.rare_labels import favour_rare
 from polytag.explain.explanation import COARSE, EXACT, SUM, Explanation, Reasons, Word, words_at
 from polytag.labels import indicator
 from polytag.models.base.attribution import Attention, Attribution, scores_of
@@ -20,11 +21,13 @@ from polytag.scores import Scores
 
 @dataclass(frozen=True)
 class Judge:
-    """What scores a text and decides: the model, its calibration if any, and the decision."""
+    """What scores a text and decides: the model, its calibration if any, the decision, and how much it favours rare labels."""
 
     model: Model
     calibration: Platt | None
     decision: Decision
+    rare: float = 0.0
+    training: Mapping[str, Any] = field(default_factory=dict)
 
     def explain(self, text: str, labels: list[int] | None, *, exact: bool) -> Explanation:
         """The reasons for these labels, or for the decided ones, best first."""
@@ -75,7 +78,7 @@ class Judge:
         return found
 
     def _calibrated(self, scores: Scores) -> Scores:
-        return scores if self.calibration is None else self.calibration.apply(scores)
+        return favour_rare(scores if self.calibration is None else self.calibration.apply(scores), self.rare, self.training)
 
 
 def _attended(text: str, attention: Attention, label: int) -> tuple[Word, ...] | None:

@@ -1,4 +1,4 @@
-"""Labels of the most similar training documents: a baseline without training, and a part of mixtures."""
+"""Labels of the most similar training documents, or labels with similar texts: no training, and a part of mixtures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, identity
 
 from polytag.config.groups.text_settings import TextSettings, TfidfSettings
 from polytag.kernels.nearest_rows import Nearest as Found
@@ -18,6 +18,7 @@ from polytag.scores import Scores
 from polytag.storage.schema import Sparse, Table
 from polytag.text.preprocess import prepare
 from polytag.text.tfidf import TFIDF, Tfidf
+from polytag.xmc.index import label_texts
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -29,14 +30,19 @@ _HELD_OUT = 20_000  # training documents that are compared with all others, if t
 
 @dataclass
 class Nearest(Model):
-    """The most similar training documents vote for their labels, by the cosine of tf-idf rows.
+    """The most similar training documents vote for their labels, by the cosine of tf-idf rows; or labels vote for themselves.
 
-    The score of a label is the share of the votes that it gets, so it is a probability, and exactly 0 for most labels. Of a text
+    The text of a label, its name and description, is a voter for this label alone. So labels without documents can be found. The
+    score of a label is the share of the votes that it gets, so it is a probability, and exactly 0 for most labels. Of a text
     without any known word, it is the frequency of the label. The artefact has the words of all training documents, but not their
     order.
     """
 
-    neighbours: int = param(50, "number of similar training documents that vote", minimum=1, first=True)
+    neighbours: int = param(50, "number of similar voters", minimum=1, first=True)
+    voters: str = param(
+        "documents", "what votes: training documents for their labels, the texts of labels for themselves, or both",
+        choices=("documents", "labels", "both"), first=True,
+    )  # fmt: skip
     sharpness: float = param(
         2.0, "exponent of the cosine in the weight of a vote; 0 = all votes count the same", minimum=0, maximum=100, first=True
     )
@@ -44,28 +50,32 @@ class Nearest(Model):
     features: TfidfSettings = group(TfidfSettings, without=("ngrams",))
     tfidf: Tfidf = field(init=False, repr=False, default_factory=Tfidf)
     words: csr_array | None = field(init=False, repr=False, default=None)
-    """The tf-idf of all training documents (words, documents)."""
-    truth: csr_array | None = field(init=False, repr=False, default=None)
-    """Their labels (documents, labels)."""
+    """The tf-idf of all voters (words, voters)."""
     voting: csr_array | None = field(init=False, repr=False, default=None)
-    """The same, then the frequencies of labels (documents + 1, labels)."""
+    """Their labels, then the frequencies of labels (voters + 1, labels)."""
 
     def fit(self, train: Corpus, valid: Corpus | None, run: Run) -> HeldOut | None:
-        """Index the training documents; without validation documents, each is held out in turn, up to a number."""
-        texts = self._prepared(train.texts)
-        self.tfidf = self._vocabulary().fit(texts)
-        rows = self.tfidf.transform(texts)
+        """Index the voters; without validation documents, each training document is held out in turn, up to a number."""
+        order = np.random.default_rng(self.seed).permutation(len(train)) if len(train) > _HELD_OUT else np.arange(len(train))
+        documents = self._prepared([train.texts[row] for row in order.tolist()])
+        names = self._prepared(label_texts(train.labels)) if self.voters != "documents" else []
+        self.tfidf = self._vocabulary().fit([*documents, *names])
+        rows, truth = self.tfidf.transform(documents), csr_array(train.truth[order])
         self.labels = train.labels
-        self._index(csr_array(rows.T.tocsr()), train.truth)
-        run.log("indexed", {"documents": len(train), "words": len(self.tfidf.keys)})
+        own = self.tfidf.transform(names), csr_array(identity(len(train.labels), dtype=np.float32))
+        voters = {"documents": [(rows, truth)], "labels": [own], "both": [(rows, truth), own]}[self.voters]
+        words = stack_rows([words for words, _ in voters])
+        self._index(csr_array(words.T.tocsr()), stack_rows([given for _, given in voters]), _frequencies(truth))
+        run.log("indexed", {"voters": words.shape[0], "words": len(self.tfidf.keys)})
         if valid is not None:
             return HeldOut(valid.truth, self.score(valid.texts))
         if len(train) < 2:
             return None
         most = min(len(train), _HELD_OUT)
         assert self.words is not None
-        found = nearest_by_columns(csr_array(rows[:most]), self.words, self._count(), itself=0)
-        return HeldOut(csr_array(train.truth[:most]), self._voted(found), np.arange(most))
+        itself = -1 if self.voters == "labels" else 0
+        found = nearest_by_columns(csr_array(rows[:most]), self.words, self._count(), itself=itself)
+        return HeldOut(csr_array(truth[:most]), self._voted(found), order[:most])
 
     def score(self, texts: Sequence[str], k: int | None = None) -> Scores:
         """The labels that get a vote."""
@@ -76,10 +86,9 @@ class Nearest(Model):
         scores = self._voted(nearest_by_columns(rows, self.words, self._count()))
         return scores if k is None else scores.best(k)
 
-    def _index(self, words: csr_array, truth: csr_array) -> None:
-        """Store the documents, and the frequencies of labels as one more."""
-        self.words, self.truth = words, truth
-        self.voting = stack_rows([truth, _frequencies(truth)])
+    def _index(self, words: csr_array, given: csr_array, frequencies: csr_array) -> None:
+        """Store the voters, and the frequencies of labels as one more."""
+        self.words, self.voting = words, stack_rows([given, frequencies])
 
     def _count(self) -> int:
         assert self.words is not None
@@ -88,15 +97,15 @@ class Nearest(Model):
     def _voted(self, found: Found) -> Scores:
         """The share of the votes of every label."""
         assert self.voting is not None
-        documents = int(self.voting.shape[0]) - 1
+        voters = int(self.voting.shape[0]) - 1
         cast = found.rows >= 0
         weights = np.where(cast, found.similarity.astype(np.float64) ** self.sharpness, 0.0)  # (texts, neighbours)
         weights /= np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
         alone = ~cast.any(axis=1)  # these get the frequencies, as the vote of one more document
         weights[alone, 0], cast[alone, 0] = 1.0, True
-        voters = np.where(found.rows < 0, documents, found.rows)
+        chosen = np.where(found.rows < 0, voters, found.rows)
         indptr = np.concatenate([[0], np.cumsum(cast.sum(axis=1))])
-        votes = csr_array((weights[cast].astype(np.float32), voters[cast], indptr), shape=(len(voters), documents + 1))
+        votes = csr_array((weights[cast].astype(np.float32), chosen[cast], indptr), shape=(len(chosen), voters + 1))
         shares = csr_array(votes @ self.voting)
         shares.sort_indices()
         shares.data = np.minimum(shares.data, 1).astype(np.float32)  # rounding can exceed 1
@@ -109,20 +118,26 @@ class Nearest(Model):
         return Tfidf.of(self.features, 1)
 
     def state(self) -> State:
-        """The vocabulary, the words of the documents and their labels."""
+        """The vocabulary, the words of the voters and their labels; their frequencies, unless they follow from it."""
         self.require_fitted()
-        return {"tfidf": self.tfidf.state(), "words": self.words, "truth": self.truth}
+        assert self.voting is not None
+        saved = {"tfidf": self.tfidf.state(), "words": self.words, "truth": csr_array(self.voting[:-1])}
+        return saved if self.voters == "documents" else {**saved, "frequencies": csr_array(self.voting[-1:])}
 
     def schema(self) -> Table:
-        """The kernel uses one row of words per word of the vocabulary, and one column per document."""
+        """The kernel uses one row of words per word of the vocabulary, and one column per voter."""
         words, truth = Sparse(("words", "documents")), Sparse(("documents", "labels"), ascending=True)
-        return Table({"tfidf": TFIDF, "words": words, "truth": truth}, own=frozenset({"documents"}))
+        fields = {"tfidf": TFIDF, "words": words, "truth": truth}
+        if self.voters != "documents":
+            fields["frequencies"] = Sparse((1, "labels"), ascending=True)
+        return Table(fields, own=frozenset({"documents"}))
 
     def restore(self, state: State) -> None:
-        """Restore the vocabulary and the documents."""
+        """Restore the vocabulary and the voters."""
         self.tfidf = self._vocabulary()
         self.tfidf.restore(state["tfidf"])
-        self._index(state["words"], state["truth"])
+        own = state["frequencies"] if self.voters != "documents" else _frequencies(state["truth"])
+        self._index(state["words"], state["truth"], own)
 
 
 def _frequencies(truth: csr_array) -> csr_array:

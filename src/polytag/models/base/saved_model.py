@@ -29,8 +29,9 @@ SAVED = Table(
                 "min_labels": Optional(Number(0, 2**31 - 1)),
                 "closed": Switch(),
                 "promise": Optional(Text()),
+                "favour_rare": Number(0, 2, whole=False),
             },
-            optional=frozenset({"promise"}),
+            optional=frozenset({"promise", "favour_rare"}),
         ),
         "reading": Anything(),
         "labels": Anything(object),
@@ -99,10 +100,11 @@ class TrainedParts(Protocol):
 def saved_state(classifier: TrainedParts) -> State:
     """What ``SAVED`` describes."""
     calibration, abstention, recipe = classifier.calibration, classifier.abstention, classifier.recipe
+    told = {name: getattr(recipe, name) for name in ("calibrate", "min_labels", "closed", "promise")}
     return {
         "model": model_name(classifier.model),
         "options": classifier.model.options(),
-        "recipe": {name: getattr(recipe, name) for name in ("calibrate", "min_labels", "closed", "promise")},
+        "recipe": told | ({"favour_rare": recipe.favour_rare} if recipe.favour_rare else {}),
         "reading": recipe.data.get("reading", {}),
         "labels": classifier.labels.state(),
         "state": classifier.model.state(),

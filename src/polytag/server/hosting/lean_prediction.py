@@ -42,6 +42,8 @@ class LeanPredictor:
         model, decision = classifier.model, classifier.decision
         if not isinstance(model, TfidfModel) or type(model)._score is not LinearModel._score or model.tfidf.given:
             return None
+        if classifier.recipe.favour_rare:
+            return None
         kind: Kind = "margin" if classifier.calibration is None else "probability"
         limits = decision.limits(kind, len(classifier.labels))
         trees = decision.closed and classifier.labels.has_tree
