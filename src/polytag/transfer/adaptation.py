@@ -27,11 +27,11 @@ from polytag.nn.training.batch import Batch, Documents, Examples, Layout, TokenA
 from polytag.nn.training.devices import autocast, pick_device, pick_precision
 from polytag.nn.training.loop import Goal, seeded, steps_in, train
 from polytag.nn.training.optimiser import Setup
-from polytag.nn.unlabelled.masked_tokens import SHARE, Hiding, MaskedNetwork, in_pieces, masked_loss, pair_loss
+from polytag.nn.unlabelled.masked_tokens import SHARE, Hiding, MaskedNetwork, in_pieces, masked_loss, pair_loss, two_parts
 from polytag.run import Run
 from polytag.text.tokens import SubwordTokens
 
-OBJECTIVES = ("masked", "pairs", "both")
+OBJECTIVES = ("masked", "pairs", "parts", "both")
 _HELD, _HELD_MOST = 20, 1_000  # one text in twenty is held out, at most a thousand
 _FEWEST = 20  # texts
 
@@ -122,7 +122,7 @@ class _Work(NamedTuple):
         counts = np.bincount(parts[0].ids, minlength=tokens.size)
         with seeded(settings.seed):
             network = MaskedNetwork(encoder, counts)
-        mask = -1 if settings.objective == "pairs" else _mask_token(tokens)
+        mask = -1 if settings.objective in ("pairs", "parts") else _mask_token(tokens)
         special = (*tokens.prefix, *tokens.suffix, tokens.pad)
         hiding = Hiding(mask, special, tokens.size, settings.share)
         nothing = csr_array(np.zeros((len(parts[0].offsets) - 1, 0), dtype=np.float32))
@@ -132,8 +132,9 @@ class _Work(NamedTuple):
         """The objective of a batch."""
         assert isinstance(network, MaskedNetwork)
         kind = self.settings.objective
-        masked = 0.0 if kind == "pairs" else masked_loss(network, batch.ids, batch.mask, self.hiding)
-        paired = 0.0 if kind == "masked" else pair_loss(network, batch.ids, batch.mask)
+        masked = 0.0 if kind in ("pairs", "parts") else masked_loss(network, batch.ids, batch.mask, self.hiding)
+        views = two_parts(batch.mask) if kind == "parts" else (batch.mask, batch.mask)
+        paired = 0.0 if kind == "masked" else pair_loss(network, batch.ids, views)
         total: Tensor = torch.as_tensor(masked + paired)
         return total
 
@@ -171,7 +172,7 @@ def _mask_token(tokens: SubwordTokens) -> int:
     for name in ("[MASK]", "<mask>"):
         if (found := tokens.tokeniser.token_to_id(name)) is not None:
             return int(found)
-    raise ConfigError("the encoder's tokeniser has no mask token; adapt it with --objective pairs")
+    raise ConfigError("the encoder's tokeniser has no mask token; adapt it with --objective parts")
 
 
 def _fingerprint(texts: Sequence[str], tokens: SubwordTokens, settings: Adaptation) -> str:

@@ -1,4 +1,4 @@
-"""Masked tokens (Devlin et al. 2019): a network that predicts tokens that were hidden from an encoder, and its loss.
+"""Objectives without labels: tokens that were hidden from an encoder (Devlin et al. 2019), and two views of one text.
 
 All shapes depend on the padded length only, and nothing waits for the device, so that a step can be captured as a CUDA graph.
 """
@@ -18,6 +18,7 @@ from polytag.nn.encoding.encoders import Encoder
 from polytag.nn.training.batch import TokenArrays
 
 SHARE = 0.15  # of the tokens of a text that are predicted
+_MIDDLE = 0.3, 0.7  # of a text: where it is cut into two parts
 _HIDDEN, _REPLACED = 0.8, 0.1  # of these, the share that is hidden and that is replaced by a random token; the rest stays
 
 
@@ -95,15 +96,28 @@ def masked_loss(network: MaskedNetwork, ids: Tensor, mask: Tensor, hiding: Hidin
     return (each * counted).sum() / counted.sum().clamp(min=1)
 
 
-def pair_loss(network: MaskedNetwork, ids: Tensor, mask: Tensor, temperature: float = 0.05) -> Tensor:
-    """Dropout pairs (SimCSE, Gao et al. 2021): a text encoded twice is nearer to itself than to the others of its batch."""
-    weight = mask[..., None].float()
+def pair_loss(network: MaskedNetwork, ids: Tensor, masks: tuple[Tensor, Tensor], temperature: float = 0.05) -> Tensor:
+    """Two views of a text, by two masks, are nearer to each other than to those of the other texts of its batch.
+
+    With the same mask twice the views differ by dropout (SimCSE, Gao et al. 2021).
+    """
     vectors = []
-    for _ in range(2):
+    for mask in masks:
+        weight = mask[..., None].float()
         states = network(ids, mask).float()
         vectors.append(functional.normalize((states * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1), dim=1))
     similar = vectors[0] @ vectors[1].T / temperature  # (batch, batch)
     return functional.cross_entropy(similar, torch.arange(len(ids), device=ids.device))
+
+
+def two_parts(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """The mask (batch, length) of every text, cut at a random place of its middle; both parts have the first token."""
+    length = mask.sum(dim=1, keepdim=True)
+    low, high = _MIDDLE
+    cut = (length * (low + (high - low) * torch.rand(length.shape, device=mask.device))).ceil().clamp(min=1)
+    place = torch.arange(mask.shape[1], device=mask.device)
+    first, second = mask & (place < cut), mask & ((place >= cut) | (place == 0))
+    return first, second
 
 
 def in_pieces(arrays: TokenArrays, room: int, least: int = 8) -> TokenArrays:
