@@ -35,7 +35,7 @@ from polytag.metrics.of_outcomes import outcome_metrics
 from polytag.metrics.of_sets import micro_f1
 
 REFERENCES = ("br", "cc", "lp", "cnn", "embed", "bert", "xlinear", "sklearn")
-NETWORKS = ("cnn", "bert")
+NETWORKS, PEERS = ("cnn", "bert"), ("sklearn", "autogluon")
 LATE = 1.1  # of the time that was given
 EXTREME = 3_000  # labels from which P@k is compared in place of micro-F1
 KS = (1, 3, 5)
@@ -67,10 +67,15 @@ def run_one(told: argparse.Namespace) -> None:
 
         found = automatic(train, valid, Wanted(told.minutes, seed=told.seed))
         classifier, record = found.classifier, {"why": found.sentences(), **found.record()}
-    elif told.one[1] == "sklearn":
-        from peers.sklearn_pipeline import fit_and_predict
+    elif told.one[1] in PEERS:
+        if told.one[1] == "sklearn":
+            from peers.sklearn_pipeline import fit_and_predict
 
-        sets, best = fit_and_predict(train, valid, test, max(KS))
+            sets, best = fit_and_predict(train, valid, test, max(KS))
+        else:
+            from peers import autogluon_labels
+
+            sets, best = autogluon_labels.fit_and_predict(train, valid, test, max(KS), 60 * told.minutes)
         seconds = time.monotonic() - start  # with the prediction of the test documents, which is small beside the rest
         _keep(Path(told.one[2]), sets, best, {"seconds": seconds, **_metrics(sets, best, train, valid, test)})
         return

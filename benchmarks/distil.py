@@ -8,7 +8,7 @@ Plain models and students have the same settings. ``--unlabelled`` names a corpu
 without those that stand in the validation or test documents of CORPUS (near-duplicates by ``polytag.audit.near_duplicates``),
 the teacher labels. ``--transductive`` takes the texts of half of the test documents instead, and measures on the other half:
 for corpora that have no unlabelled texts. What the teacher says is computed once for all students, and kept in the file
-``--keep``. ``--documents N --rest M`` takes N training documents, and the texts of M more.
+``--keep``; with ``--said`` that file is read instead of training a teacher, whose row is then that of FILE. ``--documents N --rest M`` takes N training documents, and the texts of M more.
 ``kept`` is (student - plain) / (teacher - plain) in micro-F1 on test, with the interval of the student's gain by paired
 bootstrap.
 """
@@ -34,6 +34,7 @@ from polytag.metrics.of_sets import macro_f1, micro_f1
 from polytag.run import Run
 from polytag.transfer import distillation
 from polytag.transfer.distillation import Lesson, distil
+from polytag.transfer.teacher import Taught
 
 BERT: dict[str, Any] = {"encoder": "minilm", "pooling": "cls", "encoder_rate": 2e-4}
 SETTINGS: dict[str, dict[str, Any]] = {  # of bert: as in jobs/single-pass.json and jobs/aapd-even.json
@@ -78,6 +79,15 @@ class Said:
             self.known[name] = ask(*given)
         return self.known[name]
 
+    def read(self, path: Path) -> None:
+        """Take the probabilities from a file; a teacher predicts what is at least as likely as not."""
+        with np.load(path, allow_pickle=False) as kept:
+            for name in ("labelled", "unlabelled"):
+                data, indices, indptr = (kept[f"{name}_{key}"] for key in ("data", "indices", "indptr"))
+                soft = csr_array((data, indices, indptr), shape=(len(indptr) - 1, int(indices.max()) + 1))
+                likely = csr_array((soft >= 0.5).astype(np.float32))
+                self.known[name] = soft if name == "labelled" else Taught(soft, likely)
+
     def keep(self, path: Path) -> None:
         """Write the probabilities as sparse rows."""
         parts = {name: said.soft if name == "unlabelled" else said for name, said in self.known.items()}
@@ -102,16 +112,22 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=0, help="training documents, for a trial; 0 = all")
     parser.add_argument("--rest", type=int, default=0, help="texts of the next training documents that the teacher labels")
     parser.add_argument("--runs", type=Path, help="folder for checkpoints of out-of-fold teachers")
+    parser.add_argument("--said", type=Path, help="a file of --keep")
     parser.add_argument("--keep", type=Path, help="file for what the teacher says")
     parser.add_argument("--out", type=Path)
     told = parser.parse_args()
     said, (train, valid, test, more) = Said(), _documents(told)
-    start = time.perf_counter()
-    teacher = _trained("mixed", {"parts": told.teacher.split(","), "settings": _settings(told)}, told.seed, train, valid)
     rows: dict[str, Any] = {}
-    rows["teacher"], found = _measured(teacher, test, time.perf_counter() - start)
+    teacher, found = None, None
+    if told.said:
+        said.read(told.said)
+        rows |= json.loads(told.out.read_text(encoding="utf-8"))["rows"]
+    else:
+        start = time.perf_counter()
+        teacher = _trained("mixed", {"parts": told.teacher.split(","), "settings": _settings(told)}, told.seed, train, valid)
+        rows["teacher"], found = _measured(teacher, test, time.perf_counter() - start)
     result = {
-        **{key: str(value) for key, value in vars(told).items() if key not in ("out", "data", "runs", "keep")},
+        **{key: str(value) for key, value in vars(told).items() if key not in ("out", "data", "runs", "keep", "said")},
         "unlabelled_texts": len(more),
         "rows": rows,
     }
@@ -124,14 +140,15 @@ def main() -> None:
         start = time.perf_counter()
         run = Run(None if told.runs is None else told.runs / f"{told.corpus}-{name}", resume=told.runs is not None)
         lesson, recipe = Lesson(told.folds, told.trust), Recipe(name, options, seed=told.seed)
-        student = distil(teacher, recipe, train, valid, unlabelled=more, lesson=lesson, run=run)
+        student = distil(teacher or plain, recipe, train, valid, unlabelled=more, lesson=lesson, run=run)
         rows[name]["student"], second = _measured(student, test, time.perf_counter() - start)
         gains = {key: rows["teacher"][key] - rows[name]["plain"][key] for key in ("micro_f1", "macro_f1")}
         rows[name]["kept"] = {
             key: (rows[name]["student"][key] - rows[name]["plain"][key]) / gain for key, gain in gains.items() if gain > 0
         }
         rows[name]["student_minus_plain"] = paired_bootstrap(test.truth, second, first)._asdict()
-        rows[name]["teacher_minus_plain"] = paired_bootstrap(test.truth, found, first)._asdict()
+        if found is not None:
+            rows[name]["teacher_minus_plain"] = paired_bootstrap(test.truth, found, first)._asdict()
         print(name, json.dumps(rows[name]), flush=True)
         if told.keep:
             said.keep(told.keep)

@@ -22,6 +22,7 @@ from polytag.linear.svm import Problem, Solver, train_separators
 from polytag.models.model import HeldOut
 from polytag.run import Run
 from polytag.scores import Scores
+from polytag.transfer import distillation
 from polytag.transfer import teacher as teachers
 from polytag.transfer.distillation import Lesson, _labelled_only, distil
 from polytag.transfer.teacher import as_targets, out_of_fold, taught_by
@@ -147,6 +148,43 @@ def test_a_student_learns_a_label_that_only_the_teacher_knows(toy: Toy, model: s
     assert student.evaluate(toy.test)[metric] > plain.evaluate(toy.test)[metric]
     assert student.training["documents"] == 24  # texts without labels are no documents of the card
     assert student.decision.report["metrics"]["documents"] <= 24  # thresholds are fitted on labelled documents alone
+
+
+@pytest.mark.parametrize(
+    ("values", "asked", "best"),
+    [
+        ({0.3: 5, 0.5: 6, 0.8: 7, 1.0: 6}, [0.3, 0.5, 0.8, 1.0], 0.8),
+        ({0.3: 5, 0.5: 4, 0.1: 6, 0.0: 7}, [0.3, 0.5, 0.1, 0.0], 0.0),
+        ({0.3: 5, 0.5: 5, 0.1: 5}, [0.3, 0.5, 0.1], 0.3),
+        ({0.3: 1, 0.5: 2, 0.8: 3, 1.0: 4}, [0.3, 0.5, 0.8, 1.0], 1.0),
+    ],
+)
+def test_a_linear_student_trusts_more_or_less_as_long_as_it_gets_better(
+    values: dict[float, float], asked: list[float], best: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    def taught(trust: float) -> Any:
+        seen.append(trust)
+        return trust
+
+    monkeypatch.setattr(distillation, "_value", lambda student: values[student])
+    assert distillation._climbed(taught) == best
+    assert seen == asked
+
+
+def test_texts_that_the_teacher_does_not_know_are_left_out(toy: Toy, caplog: pytest.LogCaptureFixture) -> None:
+    teacher = Classifier("br", QUICK).fit(toy.train, toy.valid)
+    strange = ["xyzzy plugh frotz", "gnusto rezrov yomin"]
+    found = distillation._pseudo_labelled(teacher, [*strange, *toy.test.texts], toy.train.labels, Run())
+    assert found is not None and found.soft is not None
+    best = teacher.scores(toy.test.texts).matrix.toarray().max(axis=1)
+    sure = [text for text, value in zip(toy.test.texts, best.tolist(), strict=True) if value >= 0.5]
+    assert sure
+    assert [*found.texts] == sure and found.soft.shape == (len(sure), len(toy.train.labels))
+    assert float(found.soft.max(axis=1).toarray().min()) >= 0.5
+    assert distillation._pseudo_labelled(teacher, strange, toy.train.labels, Run()) is None
+    assert "sure of a label for 0 of 2 unlabelled texts" in caplog.text
 
 
 def test_rows_of_unlabelled_texts_are_left_out_of_the_hold_out() -> None:

@@ -7,8 +7,9 @@ says out of fold, for unlabelled texts what the teacher says. Thresholds are fit
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,10 @@ from polytag.storage.artefact import artefact_folder, manifest_digest
 from polytag.transfer.teacher import as_targets, out_of_fold, taught_by
 from polytag.verbs.training import DataPlan
 
+log = logging.getLogger(__name__)
 FOLDS = 5
-TRUSTS, TRUST = (0.0, 0.1, 0.3), 0.3  # compared for linear students, and that of networks
+TRUSTS, TRUST = (0.0, 0.1, 0.3, 0.5, 0.8, 1.0), 0.3  # compared for linear students, from that of networks on
+SURE = 0.5  # an unlabelled text for which no label is that likely is left out: it is of another kind than the labelled ones
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Lesson:
 
     ``folds`` is the number of teachers that are trained for out-of-fold probabilities; with 0, labelled documents keep their
     true labels. ``trust`` is the share of the teacher in the targets of labelled documents. None = 0.3 for networks; linear
-    students are trained with 0, 0.1 and 0.3, and the best on held-out documents is kept.
+    students are trained with more, or with less, as long as they get better on held-out documents.
     """
 
     folds: int = FOLDS
@@ -78,23 +81,34 @@ def distil(
     documents = train if valid is None else train.concat(valid)
     said = out_of_fold(teacher, documents, lesson.folds, run) if lesson.folds else None
     more = _pseudo_labelled(teacher, unlabelled, labels, run) if len(unlabelled) else None
-    trusts = _trusts(lesson, linear=student.model.learns_from_valid)
-    found = []
-    for number, trust in enumerate(trusts):
+
+    def taught(trust: float) -> Classifier:
         soft = None if said is None else _blend(documents.truth, said, trust)
-        with run.part(f"student-{number}") as inner:
-            found.append(_student(recipe, dataclasses.replace(documents, soft=soft), len(train), more, inner))
-        run.log("student", {"trust": trust, "value": found[-1].decision.report.get("fitted")})
-    return max(found, key=lambda one: one.decision.report.get("fitted", 0.0))
+        with run.part(f"student-{trust:g}") as inner:
+            found = _student(recipe, dataclasses.replace(documents, soft=soft), len(train), more, inner)
+        run.log("student", {"trust": trust, "value": _value(found)})
+        return found
+
+    if lesson.folds and lesson.trust is None and student.model.learns_from_valid:
+        return _climbed(taught)
+    return taught((lesson.trust or TRUST) if lesson.folds else 0.0)
 
 
-def _trusts(lesson: Lesson, *, linear: bool) -> Sequence[float]:
-    """The shares of the teacher to compare."""
-    if not lesson.folds:
-        return (0.0,)
-    if lesson.trust is not None:
-        return (lesson.trust,)
-    return TRUSTS if linear else (TRUST,)
+def _value(student: Classifier) -> float:
+    return float(student.decision.report.get("fitted", 0.0))
+
+
+def _climbed(taught: Callable[[float], Classifier]) -> Classifier:
+    """The best linear student: with more trust, or else with less, as long as it gets better."""
+    at = TRUSTS.index(TRUST)
+    best = taught(TRUSTS[at])
+    for step in (1, -1):
+        first = at
+        while 0 <= at + step < len(TRUSTS) and _value(other := taught(TRUSTS[at + step])) > _value(best):
+            at, best = at + step, other
+        if at != first:
+            break
+    return best
 
 
 def _student(recipe: Recipe, documents: Corpus, first: int, more: Corpus | None, run: Run) -> Classifier:
@@ -125,12 +139,22 @@ def _blend(truth: csr_array, soft: csr_array, trust: float) -> csr_array:
     return as_targets(Scores(mixed, (), "probability", 0.0))
 
 
-def _pseudo_labelled(teacher: Classifier, texts: Sequence[str], labels: Any, run: Run) -> Corpus:
-    """Unlabelled texts with the probabilities and the predictions of the teacher."""
+def _pseudo_labelled(teacher: Classifier, texts: Sequence[str], labels: Any, run: Run) -> Corpus | None:
+    """Unlabelled texts with the probabilities and the predictions of the teacher; those that it does not know are left out."""
     state = run.stage("unlabelled", lambda: taught_by(teacher, texts, run)._asdict())
     soft, predicted = csr_array(state["soft"]), csr_array(state["predicted"])
-    ids = [f"unlabelled-{number}" for number in range(1, len(texts) + 1)]
-    return Corpus(ids, list(texts), labels, predicted, soft=soft)
+    sure = np.zeros(len(texts), dtype=np.bool_)
+    sure[np.repeat(np.arange(len(texts)), np.diff(soft.indptr))[soft.data >= SURE]] = True
+    rows = np.flatnonzero(sure)
+    run.log("unlabelled", {"texts": len(texts), "known": len(rows)})
+    if len(rows) < len(texts) / 2:
+        log.warning(
+            "the teacher is sure of a label for %s of %s unlabelled texts; the others are left out", len(rows), len(texts)
+        )
+    if not len(rows):
+        return None
+    ids = [f"unlabelled-{number + 1}" for number in rows.tolist()]
+    return Corpus(ids, [texts[row] for row in rows.tolist()], labels, csr_array(predicted[rows]), soft=csr_array(soft[rows]))
 
 
 def _labelled_only(held: HeldOut | None, first: int, more: int) -> HeldOut | None:
