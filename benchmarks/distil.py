@@ -8,9 +8,9 @@ Plain models and students have the same settings. ``--unlabelled`` names a corpu
 without those that stand in the validation or test documents of CORPUS (near-duplicates by ``polytag.audit.near_duplicates``),
 the teacher labels. ``--transductive`` takes the texts of half of the test documents instead, and measures on the other half:
 for corpora that have no unlabelled texts. What the teacher says is computed once for all students, and kept in the file
-``--keep``; with ``--said`` that file is read instead of training a teacher, whose row is then that of FILE. ``--documents N --rest M`` takes N training documents, and the texts of M more.
-``kept`` is (student - plain) / (teacher - plain) in micro-F1 on test, with the interval of the student's gain by paired
-bootstrap.
+``--keep``; with ``--said`` that file is read instead of training a teacher, whose row is then that of FILE. ``--documents N
+--rest M`` takes N training documents, and the texts of M more. ``kept`` is (student - plain) / (teacher - plain) in micro-F1 on
+test, with the interval of the student's gain by paired bootstrap.
 """
 
 from __future__ import annotations
