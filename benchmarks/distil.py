@@ -34,7 +34,7 @@ from polytag.metrics.of_sets import macro_f1, micro_f1
 from polytag.run import Run
 from polytag.transfer import distillation
 from polytag.transfer.distillation import Lesson, distil
-from polytag.transfer.teacher import Taught
+from polytag.transfer.teacher import OutOfFold
 
 BERT: dict[str, Any] = {"encoder": "minilm", "pooling": "cls", "encoder_rate": 2e-4}
 SETTINGS: dict[str, dict[str, Any]] = {  # of bert: as in jobs/single-pass.json and jobs/aapd-even.json
@@ -67,12 +67,12 @@ def without_copies(texts: list[str], held: list[str]) -> list[str]:
 
 
 class Said:
-    """What a teacher says, computed once for all students; ``distil`` asks again for each."""
+    """What the teachers say, computed once for all students; ``distil`` asks again for each."""
 
     def __init__(self) -> None:
         self.known: dict[str, Any] = {}
-        for name, asked in (("out_of_fold", "labelled"), ("taught_by", "unlabelled")):
-            setattr(distillation, name, partial(self._once, asked, getattr(distillation, name)))
+        for name in ("out_of_fold", "taught_by"):
+            setattr(distillation, name, partial(self._once, name, getattr(distillation, name)))
 
     def _once(self, name: str, ask: Callable[..., Any], *given: Any) -> Any:
         if name not in self.known:
@@ -80,19 +80,18 @@ class Said:
         return self.known[name]
 
     def read(self, path: Path) -> None:
-        """Take the probabilities from a file; a teacher predicts what is at least as likely as not."""
+        """Take the probabilities from a file."""
         with np.load(path, allow_pickle=False) as kept:
-            for name in ("labelled", "unlabelled"):
-                data, indices, indptr = (kept[f"{name}_{key}"] for key in ("data", "indices", "indptr"))
-                soft = csr_array((data, indices, indptr), shape=(len(indptr) - 1, int(indices.max()) + 1))
-                likely = csr_array((soft >= 0.5).astype(np.float32))
-                self.known[name] = soft if name == "labelled" else Taught(soft, likely)
+            parts = {name: [kept[f"{name}_{key}"] for key in ("data", "indices", "indptr")] for name in OutOfFold._fields}
+            labels = int(kept["labels"])
+        both = (csr_array(tuple(part), shape=(len(part[2]) - 1, labels)) for part in parts.values())
+        self.known["out_of_fold"] = OutOfFold(*both)
 
     def keep(self, path: Path) -> None:
         """Write the probabilities as sparse rows."""
-        parts = {name: said.soft if name == "unlabelled" else said for name, said in self.known.items()}
+        parts = self.known["out_of_fold"]._asdict()
         arrays = {f"{name}_{key}": getattr(said, key) for name, said in parts.items() for key in ("data", "indices", "indptr")}
-        np.savez_compressed(path, **arrays)
+        np.savez_compressed(path, labels=parts["labelled"].shape[1], **arrays)
 
 
 def main() -> None:

@@ -104,13 +104,15 @@ def test_targets_out_of_fold_are_from_teachers_that_never_saw_the_document(toy: 
     seen: list[tuple[set[str], set[str]]] = []
     original = teachers._fold
 
-    def watched(recipe: Recipe, learned: Corpus, texts: list[str]) -> Any:
+    def watched(recipe: Recipe, learned: Corpus, texts: list[str], others: list[str]) -> Any:
         seen.append((set(learned.texts), set(texts)))
-        return original(recipe, learned, texts)
+        return original(recipe, learned, texts, others)
 
     monkeypatch.setattr(teachers, "_fold", watched)
     teacher = Classifier("br", {**QUICK, "min_df": 1}).fit(train)
-    soft = out_of_fold(teacher, train, 4, Run())
+    soft, others = out_of_fold(teacher, train, 4, toy.test.texts[:9], Run())
+    assert others.shape == (9, len(train.labels))
+    assert (others.toarray().argmax(axis=1) == teacher.scores(toy.test.texts[:9]).matrix.toarray().argmax(axis=1)).mean() > 0.8
     assert soft.shape == train.truth.shape and len(seen) == 4
     assert not any(learned & held for learned, held in seen)
     alone, truth = teacher.scores(odd.texts).matrix.toarray(), odd.truth.toarray() > 0
@@ -160,31 +162,67 @@ def test_a_student_learns_a_label_that_only_the_teacher_knows(toy: Toy, model: s
     ],
 )
 def test_a_linear_student_trusts_more_or_less_as_long_as_it_gets_better(
-    values: dict[float, float], asked: list[float], best: float, monkeypatch: pytest.MonkeyPatch
+    values: dict[float, float], asked: list[float], best: float
 ) -> None:
     seen: list[float] = []
 
     def taught(trust: float) -> Any:
         seen.append(trust)
-        return trust
+        return distillation._Student(trust, values[trust], Classifier())
 
-    monkeypatch.setattr(distillation, "_value", lambda student: values[student])
-    assert distillation._climbed(taught) == best
+    assert distillation._climbed(taught).trust == best
     assert seen == asked
 
 
-def test_texts_that_the_teacher_does_not_know_are_left_out(toy: Toy, caplog: pytest.LogCaptureFixture) -> None:
-    teacher = Classifier("br", QUICK).fit(toy.train, toy.valid)
-    strange = ["xyzzy plugh frotz", "gnusto rezrov yomin"]
-    found = distillation._pseudo_labelled(teacher, [*strange, *toy.test.texts], toy.train.labels, Run())
+def test_texts_that_the_teacher_does_not_know_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    soft = csr_array(np.array([[0.2, 0.4], [0.5, 0], [0, 0], [0.1, 0.9]], dtype=np.float32))
+    found = distillation._known(["a", "b", "c", "d"], soft, LabelSet(["x", "y"]), Run())
     assert found is not None and found.soft is not None
-    best = teacher.scores(toy.test.texts).matrix.toarray().max(axis=1)
-    sure = [text for text, value in zip(toy.test.texts, best.tolist(), strict=True) if value >= 0.5]
-    assert sure
-    assert [*found.texts] == sure and found.soft.shape == (len(sure), len(toy.train.labels))
-    assert float(found.soft.max(axis=1).toarray().min()) >= 0.5
-    assert distillation._pseudo_labelled(teacher, strange, toy.train.labels, Run()) is None
-    assert "sure of a label for 0 of 2 unlabelled texts" in caplog.text
+    assert found.texts == ["b", "d"] and np.allclose(found.soft.toarray(), [[0.5, 0], [0.1, 0.9]])
+    assert found.truth.toarray().tolist() == [[1, 0], [0, 1]]
+    assert not caplog.text, "half of the texts are enough"
+    assert distillation._known(["c"], soft[[2]], LabelSet(["x", "y"]), Run()) is None
+    assert "sure of a label for 0 of 1 unlabelled texts" in caplog.text
+
+
+def test_students_are_compared_on_documents_that_no_teacher_saw(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A linear teacher knows its documents by heart, and so would its student; in the end, the student learns from all."""
+    learned: list[Corpus] = []
+    original = teachers._fold
+    monkeypatch.setattr(
+        teachers, "_fold", lambda recipe, corpus, *texts: learned.append(corpus) or original(recipe, corpus, *texts)
+    )
+    teacher = Classifier("br", QUICK).fit(toy.train, toy.valid)
+    recipe = Recipe("br", QUICK).checked()
+    fitted: list[Corpus] = []
+    fit = type(teacher.model).fit
+    monkeypatch.setattr(
+        type(teacher.model), "fit", lambda model, train, valid, run: fitted.append(train) or fit(model, train, valid, run)
+    )
+    student = distil(teacher, recipe, toy.train, toy.valid, lesson=Lesson(folds=2))
+    held = set(toy.valid.texts)
+    assert len(learned) == 2 and not any(held & set(corpus.texts) for corpus in learned)
+    assert student.decision.report["metrics"]["documents"] in (len(toy.train), len(toy.valid))
+    *compared, last = fitted[2:]
+    assert compared and not any(held & set(corpus.texts) for corpus in compared)
+    assert held <= set(last.texts) and len(last) == len(toy.train) + len(toy.valid)
+
+
+def test_a_teacher_that_knows_nothing_is_not_believed(toy: Toy, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """Random targets: the student is the plain model, and says so."""
+    rng = np.random.default_rng(0)
+    teacher = Classifier("br", QUICK).fit(toy.train, toy.valid)
+
+    def noise(_teacher: Any, corpus: Corpus, *_: Any) -> teachers.OutOfFold:
+        soft = csr_array((rng.random(corpus.truth.shape) < 0.3).astype(np.float32))
+        return teachers.OutOfFold(soft, csr_array((0, len(corpus.labels)), dtype=np.float32))
+
+    monkeypatch.setattr(distillation, "out_of_fold", noise)
+    student = distil(teacher, Recipe("br", QUICK).checked(), toy.train, toy.valid, lesson=Lesson(folds=2, trust=0.8))
+    assert "the teacher has nothing to teach" in caplog.text
+    whole = toy.train.concat(toy.valid)
+    plain = Classifier("br", QUICK).fit(whole)
+    assert np.allclose(student.model.score(toy.test.texts).matrix.toarray(), plain.model.score(toy.test.texts).matrix.toarray())
 
 
 def test_rows_of_unlabelled_texts_are_left_out_of_the_hold_out() -> None:

@@ -127,10 +127,8 @@ class Nearest(Model):
     def schema(self) -> Table:
         """The kernel uses one row of words per word of the vocabulary, and one column per voter."""
         words, truth = Sparse(("words", "documents")), Sparse(("documents", "labels"), ascending=True)
-        fields = {"tfidf": TFIDF, "words": words, "truth": truth}
-        if self.voters != "documents":
-            fields["frequencies"] = Sparse((1, "labels"), ascending=True)
-        return Table(fields, own=frozenset({"documents"}))
+        more = {} if self.voters == "documents" else {"frequencies": Sparse((1, "labels"), ascending=True)}
+        return Table({"tfidf": TFIDF, "words": words, "truth": truth, **more}, own=frozenset({"documents"}))
 
     def restore(self, state: State) -> None:
         """Restore the vocabulary and the voters."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,9 @@ from polytag.config.recipe import Recipe
 from polytag.corpus import Corpus
 from polytag.errors import ConfigError, DataError
 from polytag.formats.document_files import Reader
+from polytag.metrics.of_sets import main_metrics
 from polytag.models.base.judgement import warn_of_ignored
-from polytag.models.model import HeldOut
+from polytag.models.model import HeldOut, Model
 from polytag.run import Run
 from polytag.scores import Scores
 from polytag.storage.artefact import artefact_folder, manifest_digest
@@ -33,6 +35,7 @@ from polytag.verbs.training import DataPlan
 
 log = logging.getLogger(__name__)
 FOLDS = 5
+_CHANCE = 0.1  # over the root of the held-out documents: a smaller gain of a linear student is chance
 TRUSTS, TRUST = (0.0, 0.1, 0.3, 0.5, 0.8, 1.0), 0.3  # compared for linear students, from that of networks on
 SURE = 0.5  # an unlabelled text for which no label is that likely is left out: it is of another kind than the labelled ones
 
@@ -71,53 +74,110 @@ def distil(
     lesson, run = lesson or Lesson(), run or Run()
     if not lesson.folds and not len(unlabelled):
         raise ConfigError("without folds and unlabelled texts there is nothing to learn from the teacher; give one of them")
-    student = Classifier(recipe)
-    warn_of_ignored(student.model, recipe.model, dataclasses.replace(train, soft=train.truth))  # before the teacher is asked
+    asked = dataclasses.replace(train, soft=train.truth)
+    warn_of_ignored(Classifier(recipe).model, recipe.model, asked)  # before the teacher is asked
     labels = _labels_of(teacher, train, valid)
     train, valid = train.with_labels(labels), None if valid is None else valid.with_labels(labels)
     train.require_trainable()
-    if valid is None and not student.model.learns_from_valid:
-        train, valid, _ = train.hold_out(None, recipe.seed)
-    documents = train if valid is None else train.concat(valid)
-    said = out_of_fold(teacher, documents, lesson.folds, run) if lesson.folds else None
-    more = _pseudo_labelled(teacher, unlabelled, labels, run) if len(unlabelled) else None
+    train, valid, _ = train.hold_out(valid, recipe.seed)
+    if lesson.folds:
+        said, others = out_of_fold(teacher, train, lesson.folds, unlabelled, run)
+    else:
+        taught = run.stage("unlabelled", lambda: taught_by(teacher, unlabelled, run)._asdict())
+        said, others = train.truth, csr_array(taught["soft"])
+    more = _known(unlabelled, others, labels, run) if len(unlabelled) else None
+    school = _School(recipe, train, valid, said, more, run)
+    trust = (lesson.trust or TRUST) if lesson.folds else 0.0
+    if not school.linear:
+        return school.student(trust).classifier
+    best = _climbed(school.student) if lesson.folds and lesson.trust is None else school.student(trust)
+    plain = dataclasses.replace(school, more=None).student(0.0)
+    if valid is not None and best.value - plain.value < _CHANCE / math.sqrt(len(valid)):
+        log.warning(
+            "the teacher has nothing to teach: %.4f without it, %.4f with it, on held-out documents", plain.value, best.value
+        )
+        best, school = plain, dataclasses.replace(school, more=None)
+    return school.again(best)
 
-    def taught(trust: float) -> Classifier:
-        soft = None if said is None else _blend(documents.truth, said, trust)
-        with run.part(f"student-{trust:g}") as inner:
-            found = _student(recipe, dataclasses.replace(documents, soft=soft), len(train), more, inner)
-        run.log("student", {"trust": trust, "value": _value(found)})
+
+class _Student(NamedTuple):
+    """A student, its trust in the teacher, and its metric on documents that no teacher saw."""
+
+    trust: float
+    value: float
+    classifier: Classifier
+
+
+@dataclass(frozen=True)
+class _School:
+    """What students learn: documents with true labels and with what teachers say, and further texts; and the held-out documents.
+
+    No teacher was trained on the held-out documents. A linear teacher knows its documents by heart, and a linear student learns
+    that from it: on documents of a teacher, a student with more trust always looks better.
+    """
+
+    recipe: Recipe
+    train: Corpus
+    valid: Corpus | None
+    said: csr_array
+    more: Corpus | None
+    run: Run
+
+    @property
+    def linear(self) -> bool:
+        """Whether the student would use held-out documents for training."""
+        return Classifier(self.recipe).model.learns_from_valid
+
+    def student(self, trust: float) -> _Student:
+        """Train with this trust in the teacher; thresholds are fitted out of fold or on held-out documents, as is better."""
+        model = Classifier(self.recipe).model
+        with self.run.part(f"student-{trust:g}-{0 if self.more is None else len(self.more)}") as inner:
+            held = model.fit(self._taught(trust), None if self.linear else self.valid, inner)
+        if self.linear:
+            held = _labelled_only(held, len(self.train), 0 if self.more is None else len(self.more))
+        found = [self._judged(trust, model, held, own=not self.linear)]
+        if self.linear and self.valid is not None:
+            found.append(self._judged(trust, model, HeldOut(self.valid.truth, model.score(self.valid.texts)), own=True))
+        best = max(found, key=lambda one: one.value)
+        self.run.log("student", {"trust": trust, "value": best.value})
+        return best
+
+    def _judged(self, trust: float, model: Model, held: HeldOut | None, *, own: bool) -> _Student:
+        """A student with a decision fitted on these scores; ``own`` if they are those of the held-out documents."""
+        found = Classifier.of_trained(model, self.recipe, held, self.train, self.valid)
+        report = found.decision.report
+        if own or self.valid is None:
+            return _Student(
+                trust, float(report.get("cross_fitted", {}).get(report.get("rule"), report.get("fitted", 0.0))), found
+            )
+        sets = found.outcome(self.valid).predicted
+        return _Student(trust, float(main_metrics(self.valid.truth, sets)[self.recipe.optimise]), found)
+
+    def again(self, student: _Student) -> Classifier:
+        """A linear student that is trained again, on the held-out documents too; calibration and decision stay."""
+        found = student.classifier
+        if self.valid is not None:
+            with self.run.part("again") as inner:
+                found.model = Classifier(self.recipe).model
+                found.model.fit(self._taught(student.trust).concat(self.valid), None, inner)
         return found
 
-    if lesson.folds and lesson.trust is None and student.model.learns_from_valid:
-        return _climbed(taught)
-    return taught((lesson.trust or TRUST) if lesson.folds else 0.0)
+    def _taught(self, trust: float) -> Corpus:
+        train = self.train if not trust else dataclasses.replace(self.train, soft=_blend(self.train.truth, self.said, trust))
+        return train if self.more is None else train.concat(self.more)
 
 
-def _value(student: Classifier) -> float:
-    return float(student.decision.report.get("fitted", 0.0))
-
-
-def _climbed(taught: Callable[[float], Classifier]) -> Classifier:
+def _climbed(taught: Callable[[float], _Student]) -> _Student:
     """The best linear student: with more trust, or else with less, as long as it gets better."""
     at = TRUSTS.index(TRUST)
     best = taught(TRUSTS[at])
     for step in (1, -1):
         first = at
-        while 0 <= at + step < len(TRUSTS) and _value(other := taught(TRUSTS[at + step])) > _value(best):
+        while 0 <= at + step < len(TRUSTS) and (other := taught(TRUSTS[at + step])).value > best.value:
             at, best = at + step, other
         if at != first:
             break
     return best
-
-
-def _student(recipe: Recipe, documents: Corpus, first: int, more: Corpus | None, run: Run) -> Classifier:
-    """Train on the first documents and on unlabelled texts; the other documents are those of validation."""
-    model = Classifier(recipe).model
-    train = documents.subset(np.arange(first))
-    valid = documents.subset(np.arange(first, len(documents))) if len(documents) > first else None
-    held = model.fit(train if more is None else train.concat(more), valid, run)
-    return Classifier.of_trained(model, recipe, _labelled_only(held, first, 0 if more is None else len(more)), train, valid)
 
 
 def _labels_of(teacher: Classifier, train: Corpus, valid: Corpus | None) -> Any:
@@ -132,20 +192,15 @@ def _labels_of(teacher: Classifier, train: Corpus, valid: Corpus | None) -> Any:
 
 def _blend(truth: csr_array, soft: csr_array, trust: float) -> csr_array:
     """The mean of true labels and probabilities, the latter with the weight ``trust``."""
-    if not trust:
-        return truth
     mixed = csr_array(truth * np.float32(1 - trust) + soft * np.float32(trust))
     mixed.sort_indices()
     return as_targets(Scores(mixed, (), "probability", 0.0))
 
 
-def _pseudo_labelled(teacher: Classifier, texts: Sequence[str], labels: Any, run: Run) -> Corpus | None:
-    """Unlabelled texts with the probabilities and the predictions of the teacher; those that it does not know are left out."""
-    state = run.stage("unlabelled", lambda: taught_by(teacher, texts, run)._asdict())
-    soft, predicted = csr_array(state["soft"]), csr_array(state["predicted"])
-    sure = np.zeros(len(texts), dtype=np.bool_)
-    sure[np.repeat(np.arange(len(texts)), np.diff(soft.indptr))[soft.data >= SURE]] = True
-    rows = np.flatnonzero(sure)
+def _known(texts: Sequence[str], soft: csr_array, labels: Any, run: Run) -> Corpus | None:
+    """Unlabelled texts with the probabilities of the teacher; those that it does not know are left out."""
+    likely = csr_array((soft >= SURE).astype(np.float32))
+    rows = np.flatnonzero(np.diff(likely.indptr))
     run.log("unlabelled", {"texts": len(texts), "known": len(rows)})
     if len(rows) < len(texts) / 2:
         log.warning(
@@ -154,7 +209,7 @@ def _pseudo_labelled(teacher: Classifier, texts: Sequence[str], labels: Any, run
     if not len(rows):
         return None
     ids = [f"unlabelled-{number + 1}" for number in rows.tolist()]
-    return Corpus(ids, [texts[row] for row in rows.tolist()], labels, csr_array(predicted[rows]), soft=csr_array(soft[rows]))
+    return Corpus(ids, [texts[row] for row in rows.tolist()], labels, csr_array(likely[rows]), soft=csr_array(soft[rows]))
 
 
 def _labelled_only(held: HeldOut | None, first: int, more: int) -> HeldOut | None:

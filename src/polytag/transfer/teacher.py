@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,26 +55,39 @@ def as_targets(scores: Scores) -> csr_array:
     return csr_array((values[keep], matrix.indices[keep].astype(np.int32), indptr), shape=matrix.shape)
 
 
-def out_of_fold(teacher: Classifier, corpus: Corpus, folds: int, run: Run) -> csr_array:
-    """The probabilities (documents, labels) of training documents by teachers that were trained without them.
+class OutOfFold(NamedTuple):
+    """Probabilities of training documents by teachers that were trained without them, and of other texts, the mean of all."""
+
+    labelled: csr_array
+    others: csr_array
+
+
+def out_of_fold(teacher: Classifier, corpus: Corpus, folds: int, others: Sequence[str], run: Run) -> OutOfFold:
+    """What teachers say that were trained on these documents alone, each without a fold.
 
     A teacher would be over-confident about its own training documents. So its recipe is trained again without each fold; a
-    mixture keeps its weights.
+    mixture keeps its weights. Documents outside of ``corpus`` are unknown to all of them, so that students can be compared there.
     """
     recipe = _repeatable(teacher)
     parts = corpus.folds(folds, seed=recipe.seed)
-    found = []
+    found: list[csr_array] = []
+    further: list[csr_array] = []
     for number, (learned, held) in enumerate(run.track(parts, "teachers without a fold"), start=1):
-        make = partial(_fold, recipe, corpus.subset(learned), corpus.subset(held).texts)
-        found.append(csr_array(run.stage(f"teacher{number}", make)["soft"]))
+        make = partial(_fold, recipe, corpus.subset(learned), corpus.subset(held).texts, others)
+        state = run.stage(f"teacher{number}", make)
+        found.append(csr_array(state["soft"]))
+        further.append(csr_array(state["others"]))
     back = np.argsort(np.concatenate([held for _, held in parts]), kind="stable")
-    return csr_array(stack_rows(found)[back])
+    more = csr_array(reduce(add, further) * np.float32(1 / folds))
+    more.sort_indices()
+    return OutOfFold(csr_array(stack_rows(found)[back]), as_targets(Scores(more, (), "probability", 0.0)))
 
 
-def _fold(recipe: Recipe, learned: Corpus, texts: Sequence[str]) -> State:
+def _fold(recipe: Recipe, learned: Corpus, texts: Sequence[str], others: Sequence[str]) -> State:
     quiet = Run(None, progress=False)
     teacher = Classifier(recipe).fit(learned, None, quiet)
-    return {"soft": taught_by(teacher, texts, quiet).soft}
+    more = taught_by(teacher, others, quiet).soft if len(others) else csr_array((0, len(learned.labels)), dtype=np.float32)
+    return {"soft": taught_by(teacher, texts, quiet).soft, "others": more}
 
 
 def _repeatable(teacher: Classifier) -> Recipe:
