@@ -26,6 +26,7 @@ from polytag.config.recipe import Recipe
 from polytag.config.settings import declared
 from polytag.corpus import Corpus
 from polytag.labels import LabelSet
+from polytag.metrics.of_rankings import precisions, ranking_metrics
 from polytag.models.binary_relevance import BinaryRelevance
 from polytag.models.mixture.part import Part
 from polytag.models.mixture.sent_documents import corpus_state
@@ -192,6 +193,21 @@ def test_the_reason_compares_all_on_the_same_documents(goal: Goal) -> None:
     assert found.judged_at(part, goal).value == pytest.approx(goal.value(shares, part))
 
 
+def test_with_very_many_labels_rankings_are_compared(goal: Goal, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, truth, rows = np.random.default_rng(1), goal.truth.toarray(), np.arange(600)
+    one, other = (known(name, noisy(rng, truth, 2.5), rows) for name in ("one", "other"))
+    monkeypatch.setattr("polytag.auto.choice.MANY", 5)
+    found = goal.judge(one.held, rows)
+    expected = ranking_metrics(goal.truth, one.held)
+    assert found.value == pytest.approx(np.mean([expected[f"p@{k}"] for k in (1, 3, 5)]))
+    assert goal.error(found, goal.judge(other.held, rows), rows) == pytest.approx(
+        np.std(precisions(goal.truth, one.held) - precisions(goal.truth, other.held)) / np.sqrt(600)
+    )
+    mixed = choose([one, other], goal, Limits())
+    assert len(mixed.parts) == 2 and mixed.value > max(found.value, goal.value(other.held, rows)) + 0.01
+    assert replace(goal, optimise="macro_f1").metric == "macro_f1", "another metric was asked for"
+
+
 def test_weights_from_few_documents_stay_near_the_lead(goal: Goal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polytag.auto.choice._GAIN", -1.0)  # any mixture is taken
     rng, truth, shares = np.random.default_rng(1), goal.truth.toarray(), []
@@ -339,6 +355,23 @@ def test_a_candidate_that_cannot_win_is_stopped_after_its_pilot_unless_it_is_che
     found = automatic(Corpus.of(texts, labels), None, Wanted(1.0)).found
     assert [one.reason for one in found.tried] == ["", *([""] * 2 if cheap else ["hopeless"] * 2)]
     assert [size for _, size, _ in shop.trained] == [60, 400, *([60, 400, 60, 400] if cheap else [60, 60])]
+
+
+def test_a_helper_is_tried_even_if_it_is_bad_alone(shop: type[InProcess], monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{number}" for number in rng.integers(0, 40, 12)) for _ in range(400)]
+    corpus = Corpus.of(texts, [[f"l{number}" for number in range(4) if f"w{number}" in text.split()] or ["l9"] for text in texts])
+    monkeypatch.setattr(searching, "_PILOT", (60, 60))
+    monkeypatch.setattr(searching, "_CHEAP", 0.0)
+    monkeypatch.setattr(searching._Lane, "_hopeless", lambda lane, value: "hopeless" if lane.finished else "")
+    made = [
+        Candidate("br", "br", "linear", 0.4),
+        Candidate("a", "nearest", "linear", 0.3),
+        Candidate("b", "nearest", "linear", 0.3, {}, True),
+    ]
+    monkeypatch.setattr(searching, "ladder", lambda facts: made)
+    found = automatic(corpus, None, Wanted(1.0)).found
+    assert [one.reason for one in found.tried] == ["", "hopeless", ""]
 
 
 def test_what_is_expected_follows_the_learning_curve_of_the_first() -> None:

@@ -395,3 +395,19 @@ def test_hierarchical_metrics_count_sets_with_their_ancestors(tables: tuple[Dens
         "hierarchical_precision": pytest.approx(precision), "hierarchical_recall": pytest.approx(recall),
         "hierarchical_f1": pytest.approx(f1),
     }  # fmt: skip
+
+
+def test_precisions_of_documents_are_those_of_the_ranking() -> None:
+    """Their mean is that of P@1, P@3 and P@5; what has no score is wrong, and so is what is missing in short rankings."""
+    rng = np.random.default_rng(0)
+    truth = csr_array((rng.random((40, 9)) < 0.3).astype(np.float32))
+    values = rng.random((40, 9)).astype(np.float32) * (rng.random((40, 9)) < 0.5)
+    for scores in (
+        Scores.full(values, [*"abcdefghi"], "probability"),
+        Scores(csr_array(values), [*"abcdefghi"], "probability", 0.0),
+    ):
+        found, expected = ranking.precisions(truth, scores), ranking.ranking_metrics(truth, scores)
+        assert found.shape == (40,)
+        assert found.mean() == pytest.approx(np.mean([expected[f"p@{k}"] for k in (1, 3, 5)]))
+    few = Scores(csr_array(values[:, :2]), ["a", "b"], "probability", 0.0)
+    assert ranking.precisions(csr_array(truth.toarray()[:, :2]), few).max() <= 1

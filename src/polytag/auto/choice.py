@@ -18,8 +18,9 @@ from polytag.auto.trial import Trained
 from polytag.decision.decision import NOISE, Decision
 from polytag.errors import ConfigError
 from polytag.labels import LabelSet
+from polytag.metrics.of_rankings import precisions
 from polytag.models.mixture.part import scores_candidates_only
-from polytag.models.mixture.weights import fit_weights, mix
+from polytag.models.mixture.weights import PRECISION, fit_weights, mix
 from polytag.scores import Scores
 
 _MOST = 4  # parts of a mixture
@@ -28,6 +29,7 @@ _LEAST_SHARE = 0.08  # a part with a smaller weight is left out
 _SEARCHED = 30  # labels per document on which weights are compared if there are very many
 _CELLS = 5_000_000
 _CAUTION = Caution()
+_DEFAULT = "micro_f1"  # metric
 
 
 @dataclass(frozen=True)
@@ -49,21 +51,30 @@ class Limits:
 
 
 class Judged(NamedTuple):
-    """The metric of held-out scores, and the label sets that have it."""
+    """The metric of held-out scores, and the label sets that have it; or the precision of every document."""
 
     value: float
-    sets: csr_array
+    sets: csr_array | None
+    each: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What is compared: the metric, whether sets are closed under the tree, and the least number of labels."""
+    """What is compared: the metric, whether sets are closed under the tree, and the least number of labels.
+
+    With very many labels, rankings are compared, by the mean of P@1, P@3 and P@5, unless a metric is asked for.
+    """
 
     labels: LabelSet
     truth: csr_array
     optimise: str
     closed: bool
     least: int
+
+    @property
+    def metric(self) -> str:
+        """The metric, or ``PRECISION``."""
+        return PRECISION if len(self.labels) > MANY and self.optimise == _DEFAULT else self.optimise
 
     def value(self, scores: Scores, rows: NDArray[np.int64]) -> float:
         """The metric of held-out scores, each document decided with thresholds from others."""
@@ -72,12 +83,18 @@ class Goal:
     def judge(self, scores: Scores, rows: NDArray[np.int64]) -> Judged:
         """The metric, and the label sets that have it."""
         truth = csr_array(self.truth[rows])
+        if self.metric == PRECISION:
+            each = precisions(truth, scores)
+            return Judged(float(each.mean()), None, each)
         decision = Decision("auto", self.optimise, self.least, self.closed).fit(scores, truth, self.labels)
         value = decision.report["cross_fitted"].get(decision.report["rule"], decision.report["fitted"])
         return Judged(float(value), decision.held_out_sets(scores, truth, self.labels))
 
     def error(self, one: Judged, other: Judged, rows: NDArray[np.int64]) -> float:
         """The standard error of the difference of two values."""
+        if one.sets is None or other.sets is None:
+            assert one.each is not None and other.each is not None
+            return float((one.each - other.each).std() / math.sqrt(max(1, len(one.each))))
         return standard_error(csr_array(self.truth[rows]), one.sets, other.sets, self.optimise)
 
 
@@ -189,7 +206,7 @@ def _weighed(parts: list[Trained], goal: Goal, caution: Caution) -> Choice | Non
     held = [at_rows(one, rows) for one in parts]
     many = len(rows) * len(goal.labels) > _CELLS
     compared = [scores.best(_SEARCHED) if many else scores for scores in held]
-    weights = fit_weights(compared, truth, goal.optimise, goal.least).weights
+    weights = fit_weights(compared, truth, goal.metric, goal.least).weights
     kept = [at for at, weight in enumerate(weights) if at == 0 or weight >= _LEAST_SHARE]
     if len(kept) < 2:
         return None

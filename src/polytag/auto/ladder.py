@@ -22,7 +22,7 @@ class Candidate:
     """A model with options; its name is unique.
 
     Linear models and those over an encoder's vectors return out-of-fold scores of all documents. ``share`` is the share of the
-    time that is left which it may take.
+    time that is left which it may take. A ``helper`` is tried even if it is bad alone: it is made for mixtures.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Candidate:
     kind: Kind
     share: float
     options: Mapping[str, Any] = field(default_factory=dict)
+    helper: bool = False
 
 
 def ladder(facts: Facts) -> list[Candidate]:
@@ -37,8 +38,9 @@ def ladder(facts: Facts) -> list[Candidate]:
     many, english = facts.labels > MANY, facts.latin >= _OWN_SCRIPT
     found = [_linear("xlinear", 0.5) if many else _linear("br", 0.4)]
     if many:
+        labels = {"voters": "labels", "sharpness": 4.0}
+        found.append(Candidate("nearest:labels", "nearest", "linear", 0.3, labels, helper=True))
         found += [Candidate("xlinear:trees", "xlinear", "linear", 0.7, {"trees": 3}), _linear("nearest", 0.3)]
-        found.append(Candidate("nearest:labels", "nearest", "linear", 0.3, {"voters": "labels", "sharpness": 4.0}))
     if not many and facts.labels >= _TREE:
         found.append(Candidate("xlinear", "xlinear", "linear", 0.25, _ALL))
     if not many and facts.sets <= _SETS:

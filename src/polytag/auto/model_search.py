@@ -20,6 +20,7 @@ from polytag.auto.trial import Trained, Workshop, restored
 from polytag.config.settings import declared
 from polytag.corpus import Corpus
 from polytag.errors import DataError, PolytagError
+from polytag.models.mixture.weights import PRECISION
 from polytag.models.model import model_class
 from polytag.run import Run
 from polytag.work.child_processes import ChildProcesses
@@ -67,10 +68,14 @@ class Tried(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The winner, its metric on the documents of all candidates, these, what it was trained on, and the seconds of the search."""
+    """The winner, its metric on the documents of all candidates, these, what it was trained on, and the seconds of the search.
+
+    ``ranked`` says that the metric is the mean of P@1, P@3 and P@5.
+    """
 
     choice: Choice
     value: float
+    ranked: bool
     tried: list[Tried]
     train: Corpus
     valid: Corpus | None
@@ -97,7 +102,7 @@ def search(train: Corpus, valid: Corpus | None, wanted: Wanted, run: Run, clock:
         raise DataError(f"no model was trained: {reasons}; give more documents, or more --minutes")
     choice = choose(lane.finished, lane.goal, wanted.limits)
     value = choice.judged_at(common_rows(lane.finished), lane.goal).value
-    return Found(choice, value, lane.compared(), train, valid, clock.elapsed())
+    return Found(choice, value, lane.goal.metric == PRECISION, lane.compared(), train, valid, clock.elapsed())
 
 
 def _parts(train: Corpus, valid: Corpus | None, seed: int) -> tuple[Corpus, Corpus | None]:
@@ -245,7 +250,7 @@ class _Lane:
         value = 0.0 if tested is None else _own_value(tested, self.goal, self.pilot)
         seconds = float(state["seconds"])
         reason, needed = self._hopeless(value), self._of_all_documents(seconds)
-        if reason and needed > _CHEAP * self.clock.left():
+        if reason and not candidate.helper and needed > _CHEAP * self.clock.left():
             return reason
         return self._fitted(needed, allowed - seconds)
 
@@ -299,4 +304,5 @@ def reasons(found: Found) -> Sequence[str]:
     winner = found.choice
     singles = [one.sentence() for one in found.tried if one.value is not None]
     others = [one.sentence() for one in found.tried if one.value is None]
-    return [f"{winner.name}: {found.value:.4f}; {'; '.join(singles)}", *others]
+    measured = " (mean of P@1, P@3 and P@5)" if found.ranked else ""
+    return [f"{winner.name}: {found.value:.4f}{measured}; {'; '.join(singles)}", *others]

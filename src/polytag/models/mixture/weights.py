@@ -16,6 +16,7 @@ from polytag.decision.thresholds import apply, common
 from polytag.errors import ConfigError
 from polytag.kernels.sparse_rows import places_of
 from polytag.labels import LabelSet, indicator_of_pairs
+from polytag.metrics.of_rankings import precisions
 from polytag.models.model import HeldOut, Model, model_name
 from polytag.scores import Scores
 
@@ -142,8 +143,12 @@ class Weighed(NamedTuple):
         return {"weights": self.weights, "value": self.value, "tried": tried, metric: values}
 
 
+PRECISION = "precision"
+"""The mean of P@1, P@3 and P@5, as a metric of weights."""
+
+
 def fit_weights(parts: Sequence[Scores], truth: csr_array, metric: str, least: int) -> Weighed:
-    """The weights on a grid of 1/20 that maximise the metric with one global threshold.
+    """The weights on a grid of 1/20 that maximise the metric with one global threshold, or with ``PRECISION`` that of rankings.
 
     With two members, all 21 weights are compared. With more, a local search starts from even weights and from the best single
     member. It moves weight between two members while that improves the metric. On a few hundred documents the maximum is noisy.
@@ -156,6 +161,8 @@ def fit_weights(parts: Sequence[Scores], truth: csr_array, metric: str, least: i
 
     def reached_with(shares: Sequence[float]) -> float:
         scores = mix(parts, shares)
+        if metric == PRECISION:
+            return float(precisions(truth, scores).mean())
         return METRICS[metric](truth, apply(scores, common(scores, truth, metric, least), least))
 
     def rank(units: _Units) -> tuple[float, int]:
