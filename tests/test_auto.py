@@ -252,6 +252,23 @@ def test_a_mixture_is_compared_with_the_lead_on_the_same_documents(goal: Goal) -
     assert choose([one, twin, bad], goal, Limits()).name == "one"
 
 
+def test_a_helper_is_part_of_mixtures_although_others_are_better_alone(goal: Goal) -> None:
+    """Five candidates know one half of the labels, each with its own errors; the helper, which is worst, knows the other half."""
+    rng, truth, rows = np.random.default_rng(1), goal.truth.toarray(), np.arange(600)
+
+    def half(first: int, noise: float) -> np.ndarray[Any, Any]:
+        table = np.full(truth.shape, 0.2)
+        table[:, first : first + 3] = noisy(rng, truth[:, first : first + 3], noise)
+        return table
+
+    others = [known(name, half(0, 1.5), rows) for name in "abcde"]
+    helper = known("helper", half(3, 4.0), rows)
+    for helps in (False, True):
+        asked = replace(helper, candidate=replace(helper.candidate, helper=helps))
+        found = choose([*others, asked], goal, Limits())
+        assert ("helper" in found.name) is helps
+
+
 def test_limits_bind_the_winner_and_mixtures_add_up(goal: Goal) -> None:
     rng, truth, rows = np.random.default_rng(1), goal.truth.toarray(), np.arange(600)
     quick = known("quick", noisy(rng, truth, 3.0), rows, speed=1000, gigabytes=0.1)

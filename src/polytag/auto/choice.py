@@ -186,12 +186,15 @@ def _better(mixture: Choice, lead: Trained, goal: Goal, sure: float) -> bool:
 
 
 def _mixed(ranked: Sequence[Trained], goal: Goal, limits: Limits, caution: Caution) -> Choice | None:
-    """The best mixture of the best candidates that keeps the limits; None if there is none. The lead comes first.
+    """The best mixture of the best candidates and helpers that keeps the limits; None if there is none. The lead comes first.
 
     With few labels, a model that scores some of them only is left out: its held-out scores lack what a mixture would ask it for.
     """
     few = len(goal.labels) <= MANY
-    able = [one for one in ranked if not (few and scores_candidates_only(one.part.model))][:_MOST]
+    able = [one for one in ranked if not (few and scores_candidates_only(one.part.model))]
+    helpers = [one for one in able[1:] if one.candidate.helper]
+    others = [one for at, one in enumerate(able) if at == 0 or not one.candidate.helper]
+    able = others[: _MOST - len(helpers)] + helpers
     for size in range(len(able), 1, -1):
         for parts in combinations(able, size):
             if not limits.broken_by(parts):
