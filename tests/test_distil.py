@@ -225,6 +225,19 @@ def test_a_teacher_that_knows_nothing_is_not_believed(toy: Toy, monkeypatch: pyt
     assert np.allclose(student.model.score(toy.test.texts).matrix.toarray(), plain.model.score(toy.test.texts).matrix.toarray())
 
 
+@pytest.mark.parametrize(("gain", "taught"), [(0.005, False), (0.05, True)])
+def test_a_gain_within_chance_is_none(toy: Toy, monkeypatch: pytest.MonkeyPatch, gain: float, taught: bool) -> None:
+    """On 48 held-out documents, .1 over the root of 48 is .014."""
+    teacher = Classifier("br", QUICK).fit(toy.train, toy.valid)
+    monkeypatch.setattr(distillation, "out_of_fold", lambda _teacher, corpus, *_: (corpus.truth, corpus.truth))
+    made = {trust: Classifier() for trust in (0.0, 0.3)}
+    student = distillation._Student
+    monkeypatch.setattr(distillation._School, "student", lambda _, trust: student(trust, 0.5 + gain * (trust > 0), made[trust]))
+    monkeypatch.setattr(distillation._School, "again", lambda _, chosen: chosen.classifier)
+    found = distil(teacher, Recipe("br", QUICK).checked(), toy.train, toy.valid, lesson=Lesson(folds=2, trust=0.3))
+    assert found is made[0.3 if taught else 0.0]
+
+
 def test_rows_of_unlabelled_texts_are_left_out_of_the_hold_out() -> None:
     truth = csr_array(np.eye(6, dtype=np.float32))
     scores = Scores.full(np.eye(6, dtype=np.float32), [*"abcdef"], "probability")
