@@ -30,6 +30,7 @@ from scipy.sparse import csr_array
 
 from polytag import Classifier, Corpus, LabelSet
 from polytag.datasets import load_sample
+from polytag.kernels.sparse_rows import contains
 from polytag.metrics.bootstrap import paired_bootstrap, resamples, two_sided_p
 from polytag.metrics.of_outcomes import outcome_metrics
 from polytag.metrics.of_sets import micro_f1
@@ -137,9 +138,7 @@ def _budget(told: argparse.Namespace) -> str:
 
 def hits_at(best: NDArray[np.int32], truth: csr_array) -> NDArray[np.float64]:
     """Precision at each k (documents, ks)."""
-    table = np.zeros(best.shape, dtype=np.bool_)
-    for row, labels in enumerate(best):
-        table[row] = np.isin(labels, truth.indices[truth.indptr[row] : truth.indptr[row + 1]])
+    table = contains(truth, best)
     return np.stack([table[:, :k].mean(axis=1) for k in KS], axis=1)
 
 

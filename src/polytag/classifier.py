@@ -19,7 +19,7 @@ from polytag.decision.calibration import Platt
 from polytag.decision.decision import Decision
 from polytag.decision.held_out_fit import Before, fit_on_held_out
 from polytag.decision.predicted_sets import Prediction, predictions
-from polytag.decision.rare_labels import favour_rare
+from polytag.decision.rare_labels import calibrated
 from polytag.editing.label_edits import apply_edits
 from polytag.editing.new_labels import add_new_labels, learn_from
 from polytag.errors import ConfigError, DataError, NotFittedError, brief
@@ -221,9 +221,7 @@ class Classifier:
         self._require_trained()
         texts = checked_texts(texts)
         k, rare = None if k is None else checked_count(k, len(self.labels)), self.recipe.favour_rare
-        found = self.model.score(texts, None if rare else k)
-        found = found if self.calibration is None else self.calibration.apply(found)
-        found = favour_rare(found, rare, self.training)
+        found = calibrated(self.model.score(texts, None if rare else k), self.calibration, rare, self.training)
         return found.best(k) if rare and k is not None else found
 
     def predict(self, texts: Sequence[str]) -> list[list[str]]:

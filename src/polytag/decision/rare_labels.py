@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from polytag.decision.calibration import Platt
 from polytag.errors import ConfigError
 from polytag.linear.class_weights import propensities
 from polytag.scores import Scores
@@ -25,3 +26,8 @@ def favour_rare(scores: Scores, power: float, training: Mapping[str, Any]) -> Sc
     rarity = 1 / propensities(np.asarray(training["label_counts"]), int(training["documents"]))
     factors = ((rarity / rarity.max()) ** power).astype(np.float32)
     return scores.with_values(scores.matrix.data * factors[scores.matrix.indices], "probability")
+
+
+def calibrated(scores: Scores, calibration: Platt | None, power: float, training: Mapping[str, Any]) -> Scores:
+    """A model's scores as a classifier shows them: calibrated, and with rare labels favoured."""
+    return favour_rare(scores if calibration is None else calibration.apply(scores), power, training)

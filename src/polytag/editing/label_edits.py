@@ -15,7 +15,7 @@ from polytag.corpus import Corpus
 from polytag.decision.abstention import Abstention
 from polytag.decision.calibration import Platt
 from polytag.decision.decision import Decision
-from polytag.decision.rare_labels import favour_rare
+from polytag.decision.rare_labels import calibrated
 from polytag.errors import DataError, brief
 from polytag.labels import LabelSet
 from polytag.models.base.relabelled import Relabelled
@@ -68,8 +68,7 @@ def _fitted(
     """Decision and abstention, fitted on documents with the new labels."""
     model, calibration, decision = parts
     k = None if len(corpus) * len(model.labels) <= _FULL else min(_BEST, len(model.labels))
-    scores = model.score(corpus.texts, k)
-    scores = favour_rare(scores if calibration is None else calibration.apply(scores), recipe.favour_rare, training)
+    scores = calibrated(model.score(corpus.texts, k), calibration, recipe.favour_rare, training)
     scores = scores if corpus.unknown is None else scores.without(corpus.unknown)
     touched = _touched(model.labels, edits)
     if recipe.promise:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from polytag.decision.calibration import Platt
 from polytag.decision.decision import Decision
-from polytag.decision.rare_labels import favour_rare
+from polytag.decision.rare_labels import calibrated
 from polytag.explain.explanation import COARSE, EXACT, SUM, Explanation, Reasons, Word, words_at
 from polytag.labels import indicator
 from polytag.models.base.attribution import Attention, Attribution, scores_of
@@ -78,7 +78,7 @@ class Judge:
         return found
 
     def _calibrated(self, scores: Scores) -> Scores:
-        return favour_rare(scores if self.calibration is None else self.calibration.apply(scores), self.rare, self.training)
+        return calibrated(scores, self.calibration, self.rare, self.training)
 
 
 def _attended(text: str, attention: Attention, label: int) -> tuple[Word, ...] | None:

@@ -40,11 +40,8 @@ def require_same_shape(truth: csr_array, other: csr_array, name: str) -> None:
 def precisions(truth: csr_array, scores: Scores, ks: Sequence[int] = (1, 3, 5)) -> Floats:
     """The mean of P@k over several k, for every document; labels without a score count as wrong."""
     require_same_shape(truth, scores.matrix, "the scores")
-    best, _ = scores.ranked(max(ks))
-    keys = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr)) * truth.shape[1] + truth.indices
-    asked = np.where(best >= 0, np.arange(len(best))[:, None] * truth.shape[1] + best, -1)
-    hits = np.isin(asked, keys)  # (documents, max(ks) or fewer)
-    return np.asarray(np.mean([hits[:, :k].sum(axis=1) / k for k in ks], axis=0), dtype=np.float64)
+    hit = contains(truth, scores.ranked(max(ks))[0])  # (documents, max(ks) or the number of labels)
+    return np.asarray(np.mean([hit[:, :k].sum(axis=1) / k for k in ks], axis=0), dtype=np.float64)
 
 
 def ranking_metrics(
