@@ -30,7 +30,7 @@ from polytag.metrics.of_rankings import precisions, ranking_metrics
 from polytag.models.binary_relevance import BinaryRelevance
 from polytag.models.mixture.part import Part
 from polytag.models.mixture.sent_documents import corpus_state
-from polytag.models.mixture.weights import mix
+from polytag.models.mixture.weights import PRECISION, fit_weights, mix
 from polytag.models.model import State, model_class
 from polytag.run import Run, read_log
 from polytag.scores import Scores
@@ -206,6 +206,14 @@ def test_with_very_many_labels_rankings_are_compared(goal: Goal, monkeypatch: py
     mixed = choose([one, other], goal, Limits())
     assert len(mixed.parts) == 2 and mixed.value > max(found.value, goal.value(other.held, rows)) + 0.01
     assert replace(goal, optimise="macro_f1").metric == "macro_f1", "another metric was asked for"
+
+
+def test_weights_for_rankings_follow_the_better_ranking(goal: Goal) -> None:
+    rng, truth, rows = np.random.default_rng(1), goal.truth.toarray(), np.arange(600)
+    good, bad = known("good", noisy(rng, truth, 1.0), rows).held, known("bad", rng.random((600, 6)), rows).held
+    found = fit_weights([bad, good], goal.truth, PRECISION, 0)
+    assert found.weights[1] > 0.7
+    assert found.value == pytest.approx(precisions(goal.truth, mix([bad, good], found.weights)).mean())
 
 
 def test_weights_from_few_documents_stay_near_the_lead(goal: Goal, monkeypatch: pytest.MonkeyPatch) -> None:
