@@ -24,6 +24,9 @@ from ray_nodes import ray_cluster, same_modules  # noqa: F401, fixtures of two f
 # The Makefile says it too, for numpy, which was imported before.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Products in bf16 without the tiles of AMX, which some virtual machines announce and do not have; read at the first product.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
 # How long one example takes says nothing on a busy machine.
 settings.register_profile("polytag", deadline=None)
 settings.load_profile("polytag")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import pytest
 import torch
 
+from polytag.errors import ConfigError
 from polytag.nn.encoding.encoders import Transformer
 from polytag.nn.training import devices
 from polytag.nn.training.devices import multiplies_in_bf16, pick_precision, quick_products
@@ -52,6 +57,30 @@ def test_instructions_that_are_hidden_are_not_counted_on(limit: str, able: bool,
     finally:
         monkeypatch.undo()
         multiplies_in_bf16.cache_clear()
+
+
+def test_a_processor_that_only_announces_its_tiles_multiplies_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product is tried in another process, which an illegal instruction may end."""
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True, raising=False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True, raising=False)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    cpu, large = torch.device("cpu"), torch.nn.Sequential(bert(128))
+    for work, able in ((lambda: None, True), (lambda: os.kill(os.getpid(), signal.SIGILL), False)):
+        monkeypatch.setattr(devices, "_product_in_bf16", work)
+        multiplies_in_bf16.cache_clear(), devices.ended_by_bf16.cache_clear()
+        assert pick_precision("auto", cpu, large) == (torch.bfloat16 if able else None)
+        if not able:
+            with pytest.raises(ConfigError, match="fails at them"):
+                pick_precision("bf16", cpu, large)
+    monkeypatch.undo()
+    multiplies_in_bf16.cache_clear(), devices.ended_by_bf16.cache_clear()
+
+
+def test_a_trial_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_PATIENCE", 0.1)
+    start = time.monotonic()
+    assert not devices.survives(lambda: time.sleep(60))
+    assert time.monotonic() - start < 10
 
 
 def test_states_in_bf16_are_near_those_in_float32() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import os
-from collections.abc import Iterator
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -20,6 +24,7 @@ def _use_one_thread() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_use_one_thread)
+_PATIENCE = 5.0  # seconds for one product in another process
 _TYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -40,6 +45,8 @@ def pick_precision(name: str, device: torch.device, network: nn.Module | None = 
     ``auto`` is bf16 on a GPU that supports it, else fp16. On a CPU it is bf16 for a ``network`` that gains by it, if the
     processor multiplies in bf16, else float32.
     """
+    if name == "bf16" and device.type == "cpu" and ended_by_bf16():
+        raise ConfigError("this processor announces products in bf16 and fails at them; set precision to 'auto' or 'fp32'")
     if name != "auto":
         return _TYPES[name]
     if device.type == "cuda":
@@ -53,7 +60,54 @@ def multiplies_in_bf16() -> bool:
     """Whether this processor has products in bf16, and oneDNN is allowed to use them."""
     allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
     found = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
-    return bool(found) and any(part in allowed for part in ("ALL", "DEFAULT", "BF16", "FP16", "AMX"))
+    if not found or not any(part in allowed for part in ("ALL", "DEFAULT", "BF16", "FP16", "AMX")):
+        return False
+    return not ended_by_bf16()
+
+
+@functools.cache
+def ended_by_bf16() -> bool:
+    """Whether a product in bf16 ends the process: some virtual machines announce the tiles of AMX, and do not have them."""
+    tiles = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
+    return bool(tiles) and not survives(_product_in_bf16)
+
+
+def _product_in_bf16() -> None:
+    ones = torch.ones((64, 64), dtype=torch.bfloat16)
+    ones @ ones
+
+
+def _leave_no_core() -> None:
+    import resource  # not on Windows
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def survives(work: Callable[[], None]) -> bool:
+    """Whether a forked process ends well that does this; True where processes cannot be forked."""
+    if not hasattr(os, "fork"):
+        return True
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: the child runs none of ours
+        child = os.fork()
+    if not child:
+        code = 1
+        try:
+            faulthandler.disable()  # an expected end is no news
+            _leave_no_core()
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    end = time.monotonic() + _PATIENCE
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status == 0
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
 
 
 def autocast(device: torch.device, dtype: torch.dtype | None) -> torch.autocast:
