@@ -14,7 +14,7 @@ from conftest import Command, Toy
 from polytag.auto import model_search as searching
 from polytag.auto import trial
 from polytag.auto.automatic import auto_run, automatic, of_choice
-from polytag.auto.choice import Goal, Limits, at_rows, choose, common_rows
+from polytag.auto.choice import Goal, Limits, at_rows, choose, common_rows, teams
 from polytag.auto.clock import Clock, epoch_seconds, vector_seconds
 from polytag.auto.facts import Facts, look_at
 from polytag.auto.ladder import Candidate, ladder
@@ -277,6 +277,24 @@ def test_a_helper_is_part_of_mixtures_although_others_are_better_alone(goal: Goa
         assert ("helper" in found.name) is helps
 
 
+def test_seeds_of_a_network_are_one_member_of_a_mixture(goal: Goal) -> None:
+    """Their mean is weighed against the others, so that three seeds have no more weight than one; limits count each of them."""
+    rng = np.random.default_rng(4)
+    truth, rows = goal.truth.toarray(), np.arange(600)
+    other, *seeds = (known(name, noisy(rng, truth, 1.3), rows) for name in ("other", "net", "net:2", "net:3"))
+    seeds = [seeds[0], *(replace(one, candidate=replace(one.candidate, of="net")) for one in seeds[1:])]
+    team = teams(seeds, Limits())
+    assert len(team) == 1 and [one.candidate.name for one in team[0].seeds] == ["net", "net:2", "net:3"]
+    assert team[0].held.matrix.toarray() == pytest.approx(np.mean([one.held.matrix.toarray() for one in seeds], axis=0))
+    assert goal.value(team[0].held, rows) > max(goal.value(one.held, rows) for one in seeds)
+    choice = choose([other, *seeds], goal, Limits())
+    weights = {one.candidate.name: weight for one, weight in zip(choice.parts, choice.weights, strict=True)}
+    assert set(weights) >= {"net", "net:2", "net:3"} and sum(weights.values()) == pytest.approx(1)
+    assert weights["net"] == pytest.approx(weights["net:2"]) == pytest.approx(weights["net:3"])
+    assert goal.value(mix([at_rows(one, rows) for one in choice.parts], choice.weights), rows) == pytest.approx(choice.value)
+    assert len(teams(seeds, Limits(speed=400.0))[0].seeds) == 2, "1,000 documents per second each: three of them have 333"
+
+
 def test_limits_bind_the_winner_and_mixtures_add_up(goal: Goal) -> None:
     rng, truth, rows = np.random.default_rng(1), goal.truth.toarray(), np.arange(600)
     quick = known("quick", noisy(rng, truth, 3.0), rows, speed=1000, gigabytes=0.1)
@@ -448,6 +466,28 @@ def test_a_network_that_cannot_finish_half_of_its_epochs_is_not_tried(toy: Toy) 
         assert not isinstance(lane._network(network, left), str)
         lane.speed = 0.95 * enough
         assert "half of its epochs would take about" in str(lane._network(network, left))
+
+
+def test_time_that_is_left_goes_to_further_seeds_of_the_best_networks(toy: Toy) -> None:
+    """The one with the fewest trainings first; none that is far below the best, and none that would not end in time."""
+    lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0, seed=7), Clock(600), Run(), Workshop(HERE, {}))
+    rows, rng = np.arange(600), np.random.default_rng(0)
+    for name, kind, value, seconds in (
+        ("br", "linear", 0.81, 1.0), ("cnn", "network", 0.70, 9.0), ("laco", "network", 0.82, 60.0), ("bert", "network", 0.8, 60.0),
+    ):  # fmt: skip
+        one = known(name, rng.random((600, 6)), rows)
+        lane.finished.append(replace(one, candidate=Candidate(name, name, kind, 0.3, {"epochs": 5}), seconds=seconds))
+        lane.tried.append(searching.Tried(name, value, seconds, 100))
+    found = []
+    while (another := lane.another_seed()) is not None:
+        found.append((another.name, another.of, another.options, another.share))
+        lane.finished.append(replace(lane.finished[0], candidate=another, seconds=60.0))
+        lane.tried.append(searching.Tried(another.name, 0.8, 60.0, 100))
+    assert [name for name, *_ in found] == ["laco:2", "bert:2", "laco:3", "bert:3"]
+    assert found[0] == ("laco:2", "laco", {"epochs": 5, "seed": 8}, 1.0) and found[3][2]["seed"] == 9
+    lane.finished, lane.tried = lane.finished[:4], lane.tried[:4]
+    lane.clock = Clock(600, spent=600 - 36 - 62.0)  # 69 s and a start would be needed
+    assert lane.another_seed() is None
 
 
 def test_a_search_goes_on_where_it_was_interrupted(toy: Toy, shop: type[InProcess], tmp_path: Path) -> None:

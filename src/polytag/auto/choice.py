@@ -20,7 +20,7 @@ from polytag.errors import ConfigError
 from polytag.labels import LabelSet
 from polytag.metrics.of_rankings import precisions
 from polytag.models.mixture.part import scores_candidates_only
-from polytag.models.mixture.weights import PRECISION, fit_weights, mix
+from polytag.models.mixture.weights import PRECISION, even_weights, fit_weights, mix
 from polytag.scores import Scores
 
 _MOST = 4  # parts of a mixture
@@ -153,6 +153,7 @@ def choose(trained: Sequence[Trained], goal: Goal, limits: Limits, caution: Caut
     if not allowed:
         reasons = "; ".join(f"{one.candidate.name} {limits.broken_by([one])}" for one in trained)
         raise ConfigError(f"no model keeps the limits: {reasons}; loosen --predict-speed or --memory")
+    allowed = teams(allowed, limits)
     rows = common_rows(allowed)
     judged = [goal.judge(at_rows(one, rows), rows) for one in allowed]
     values = np.array([one.value for one in judged])
@@ -166,7 +167,35 @@ def choose(trained: Sequence[Trained], goal: Goal, limits: Limits, caution: Caut
     if mixture is not None and _better(mixture, allowed[at], goal, caution.sure):
         return mixture
     own = np.sort(allowed[at].rows)
-    return Choice([allowed[at]], [1.0], at_rows(allowed[at], own), own, judged[at])
+    return _of_members([allowed[at]], [1.0], at_rows(allowed[at], own), own, judged[at])
+
+
+def teams(trained: Sequence[Trained], limits: Limits) -> list[Trained]:
+    """The candidates, with all seeds of a network as one whose scores are their mean; as many of them as keep the limits."""
+    found: dict[str, list[Trained]] = {}
+    for one in trained:
+        seeds = found.setdefault(one.candidate.of or one.candidate.name, [])
+        if not limits.broken_by([*seeds, one]):
+            seeds.append(one)
+    return [_team(seeds) for seeds in found.values()]
+
+
+def _team(seeds: list[Trained]) -> Trained:
+    if len(seeds) == 1:
+        return seeds[0]
+    rows = common_rows(seeds)
+    held = mix([at_rows(one, rows) for one in seeds], even_weights(len(seeds)))
+    speed, size = 1 / sum(1 / one.speed for one in seeds), sum(one.gigabytes for one in seeds)
+    return replace(seeds[0], held=held, rows=rows, speed=speed, gigabytes=size, seeds=tuple(seeds))
+
+
+def _of_members(
+    parts: Sequence[Trained], weights: Sequence[float], held: Scores, rows: NDArray[np.int64], judged: Judged
+) -> Choice:
+    """The choice of these parts, each seed of a network as a part of its own."""
+    members = [(one, weight / max(1, len(part.seeds))) for part, weight in zip(parts, weights, strict=True)
+               for one in part.seeds or (part,)]  # fmt: skip
+    return Choice([one for one, _ in members], [weight for _, weight in members], held, rows, judged)
 
 
 def _lead(allowed: Sequence[Trained]) -> int:
@@ -217,4 +246,4 @@ def _weighed(parts: list[Trained], goal: Goal, caution: Caution) -> Choice | Non
         return _weighed([parts[at] for at in kept], goal, caution)
     shares = caution.shrunk(weights, len(rows))
     scores = mix(held, shares)
-    return Choice(parts, shares, scores, rows, goal.judge(scores, rows))
+    return _of_members(parts, shares, scores, rows, goal.judge(scores, rows))

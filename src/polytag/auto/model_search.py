@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,9 @@ _START = 3.0  # seconds that a process takes before it trains
 _EPOCHS = 0.5  # a network that cannot finish this share of its epochs is not tried: it is far below linear models then
 _LENGTHS = (256, 128, 64)
 _HOPE = 3.0  # times the time that is left: idle time is spent on vectors up to here, as the measured speed may be too low
+_AGAIN = 1.15  # of the seconds of the first training of a network: another one may take longer
+_SEEDS = 3  # trainings of a network, if time is left
+_NEAR = 0.02  # a network that is further below the best candidate is not trained again
 _MARGIN = 1.2  # of the estimated time of vectors: the classifiers over them take the rest
 
 
@@ -97,6 +101,8 @@ def search(train: Corpus, valid: Corpus | None, wanted: Wanted, run: Run, clock:
         for at, candidate in enumerate(candidates, start=1):
             lane.later = candidates[at:]
             lane.try_out(candidate)
+        while (another := lane.another_seed()) is not None and lane.try_out(another):
+            pass
     if not lane.finished:
         reasons = "; ".join(one.sentence() for one in lane.tried)
         raise DataError(f"no model was trained: {reasons}; give more documents, or more --minutes")
@@ -144,8 +150,8 @@ class _Lane:
 
     # -- one candidate ---------------------------------------------------------------------------------------------
 
-    def try_out(self, candidate: Candidate) -> None:
-        """Try a candidate, and note what came of it."""
+    def try_out(self, candidate: Candidate) -> bool:
+        """Try a candidate, and note what came of it; whether it finished."""
         started = self.clock.elapsed()
         try:
             outcome = self._trained(candidate)
@@ -154,11 +160,35 @@ class _Lane:
         seconds = self.clock.elapsed() - started
         if isinstance(outcome, str):
             self._note(Tried(candidate.name, None, seconds, 0, outcome))
-            return
+            return False
         self.finished.append(outcome)
         rows = common_rows(self.finished)
         value = self.goal.value(at_rows(outcome, rows), rows)
         self._note(Tried(candidate.name, value, outcome.seconds, outcome.documents))
+        return True
+
+    def another_seed(self) -> Candidate | None:
+        """A network that is among the best, to be trained again with another seed: the mean of several varies less than one.
+
+        The one with the fewest trainings, then the best; None if none would end in time.
+        """
+        first = [one for one in self.finished if not one.candidate.of]
+        seeds = Counter(one.candidate.of or one.candidate.name for one in self.finished)
+        values = {one.name: one.value or 0.0 for one in self.tried}
+        able = [
+            one.candidate
+            for one in first
+            if one.candidate.kind == "network"
+            and seeds[one.candidate.name] < _SEEDS
+            and values[one.candidate.name] > max(values.values()) - _NEAR
+            and _AGAIN * one.seconds + _START < self.clock.left()
+        ]
+        if not able:
+            return None
+        best = min(able, key=lambda one: (seeds[one.name], -values[one.name]))
+        number = seeds[best.name]
+        options = {**best.options, "seed": self.wanted.seed + number}
+        return replace(best, name=f"{best.name}:{number + 1}", share=1.0, options=options, of=best.name)
 
     def compared(self) -> list[Tried]:
         """What came of all candidates, those that finished evaluated on the same documents."""

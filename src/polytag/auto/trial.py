@@ -31,7 +31,8 @@ _FULL = 20_000_000  # held-out documents x labels up to which all scores are kep
 class Trained:
     """A trained candidate: the member of a mixture, its held-out probabilities, and what it costs.
 
-    ``rows`` are the indices of the held-out documents in the concatenation of training and validation documents.
+    ``rows`` are the indices of the held-out documents in the concatenation of training and validation documents. With ``seeds``
+    it is several trainings of a network, and all else is that of their mean.
     """
 
     candidate: Candidate
@@ -42,6 +43,7 @@ class Trained:
     seconds: float
     speed: float
     gigabytes: float
+    seeds: tuple[Trained, ...] = ()
 
 
 class Workshop:
@@ -74,8 +76,8 @@ def restored(candidate: Candidate, state: State, labels: LabelSet) -> Trained | 
     if state["held"] is None:
         return None
     part, held = Part.from_state(state["part"], labels), Scores.from_state(state["held"], labels.names)
-    numbers = (float(state[name]) for name in ("seconds", "speed", "gigabytes"))
-    return Trained(candidate, part, held, np.asarray(state["rows"]), int(state["documents"]), *numbers)
+    seconds, speed, size = (float(state[name]) for name in ("seconds", "speed", "gigabytes"))
+    return Trained(candidate, part, held, np.asarray(state["rows"]), int(state["documents"]), seconds, speed, size)
 
 
 def try_job(job: State, *documents: State) -> State:
