@@ -1,12 +1,15 @@
 """Continued pre-training on the abstracts of arxiv, and what it does for ``bert`` on aapd-even.
 
-    python benchmarks/adapt.py --data DIR --minutes 10 --seeds 0,1,2 --folder FOLDER [--out FILE]
-    python benchmarks/adapt.py --data DIR --copies-only       # on a CPU: how many abstracts stand in valid and test
+    python benchmarks/adapt.py --data DIR --copies-only --texts TEXTS       # on a CPU: abstracts that stand in valid and test
+    python benchmarks/adapt.py --data DIR --texts TEXTS --objective parts --part valid --folder FOLDER --out FILE
+    python benchmarks/adapt.py --data DIR --texts TEXTS --objective parts --seeds 0,1,2 --folder FOLDER --out FILE
 
 First the abstracts that stand in the validation or test documents, at least by half, are removed (MinHash of
-``polytag.audit.near_duplicates``). Then the packaged encoder is adapted once. ``bert`` is trained with the packaged and with the
-adapted encoder, all seeds with the same settings. The difference is that of the means over the seeds, by paired bootstrap over
-the test documents. Objective, minutes and rate are chosen on validation documents (``--part valid``); test is opened once.
+``polytag.audit.near_duplicates``); the others are written to TEXTS, or read from there. The packaged encoder is adapted once.
+``--blend X`` takes the mean of the packaged weights, with the weight X, and of the adapted ones. ``bert`` is trained with the
+packaged and with the adapted encoder, all seeds with the same settings. The difference is that of the means over the seeds, by
+paired bootstrap over the test documents. Objective, epochs, rate and blend are chosen on validation documents (``--part valid``:
+cross-fitted); test is opened once.
 """
 
 from __future__ import annotations
@@ -41,6 +44,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rate", type=float, default=1e-4)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--blend", type=float, default=0.0, help="weight of the packaged encoder")
+    parser.add_argument("--texts", type=Path, help="file of the texts without copies")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--part", default="test", choices=("valid", "test"))
     parser.add_argument("--copies-only", action="store_true")
@@ -50,10 +56,15 @@ def main() -> None:
     folder = told.data / told.corpus
     labels = LabelSet.read(next(folder.glob("labels.jsonl*")))
     train, valid, test = (Corpus.read(folder / f"{part}.jsonl.xz", labels=labels) for part in ("train", "valid", "test"))
-    texts, copies = abstracts(told.data, [*valid.texts, *test.texts])
-    result: dict[str, Any] = {key: str(value) for key, value in vars(told).items() if key not in ("out", "data", "folder")}
-    result["copies"] = copies
-    print(json.dumps(copies), flush=True)
+    unsaid = ("out", "data", "folder", "texts")
+    result: dict[str, Any] = {key: str(value) for key, value in vars(told).items() if key not in unsaid}
+    if told.texts and told.texts.exists():
+        texts = Corpus.read(told.texts).texts
+    else:
+        texts, result["copies"] = abstracts(told.data, [*valid.texts, *test.texts])
+        print(json.dumps(result["copies"]), flush=True)
+        if told.texts:
+            Corpus.of(texts, [[]] * len(texts)).write(told.texts)
     if not told.copies_only:
         if told.documents:
             texts, train = texts[: told.documents], train.subset(range(told.documents))
@@ -70,23 +81,41 @@ def _compared(told: argparse.Namespace, texts: list[str], corpora: tuple[Corpus,
     found: dict[str, Any] = {}
     if not (told.folder / "model.safetensors").exists():
         start = time.perf_counter()
-        settings = Adaptation(told.objective, told.epochs, told.minutes, batch_size=64, rate=told.rate, max_length=256)
+        settings = Adaptation(told.objective, told.epochs, told.minutes, told.batch, told.rate, max_length=256)
         found["adaptation"] = adapt(texts, "minilm", told.folder, settings)._asdict()
         found["adaptation"]["seconds"] = time.perf_counter() - start
         print(json.dumps(found["adaptation"]), flush=True)
     sets: dict[str, list[Any]] = {}
-    for encoder in ("minilm", str(told.folder)):
+    adapted = str(_blended(told.folder, told.blend)) if told.blend else str(told.folder)
+    for encoder in ("minilm", adapted):
         rows = found.setdefault("rows", {}).setdefault("packaged" if encoder == "minilm" else "adapted", [])
         for seed in map(int, told.seeds.split(",")):
             clf = Classifier("bert", {**SETTINGS[told.corpus], "encoder": encoder, "seed": seed}).fit(train, valid)
             metrics = clf.evaluate(asked)
             rows.append({"seed": seed, **{key: metrics[key] for key in ("micro_f1", "macro_f1", "subset_accuracy")}})
+            rows[-1]["cross_fitted"] = max(clf.decision.report["cross_fitted"].values())
             sets.setdefault(encoder, []).append(clf.outcome(asked).predicted)
             print(encoder, json.dumps(rows[-1]), flush=True)
-    pair = sets[str(told.folder)], sets["minilm"]
+    pair = sets[adapted], sets["minilm"]
     found["difference"] = {name: paired_bootstrap(asked.truth, *pair, name)._asdict() for name in ("micro_f1", "macro_f1")}
     print(json.dumps(found["difference"]), flush=True)
     return found
+
+
+def _blended(folder: Path, share: float) -> Path:
+    """A folder with the mean of the packaged weights, with this weight, and of the adapted ones."""
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    from polytag.nn.encoding.pretrained import minilm_folder
+
+    made = folder.with_name(f"{folder.name}-{share:g}")
+    shutil.copytree(folder, made, dirs_exist_ok=True)
+    old, new = load_file(minilm_folder() / "model.safetensors"), load_file(folder / "model.safetensors")
+    mean = {name: share * old[name].float() + (1 - share) * value if name in old else value for name, value in new.items()}
+    save_file({name: value.to(new[name].dtype) for name, value in mean.items()}, made / "model.safetensors", {"format": "pt"})
+    return made
 
 
 if __name__ == "__main__":

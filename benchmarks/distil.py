@@ -1,16 +1,18 @@
 """Distillation: the share of a teacher's gain over a plain model that the same model has after it learned from the teacher.
 
-    python benchmarks/distil.py --data DIR --corpus reuters --into br [--teacher br,cc,lp] [--folds 5] [--out FILE]
-    python benchmarks/distil.py --data DIR --corpus aapd-even --into bert --teacher bert,embed,br --unlabelled arxiv --most 40000
+    python benchmarks/distil.py teach --corpus reuters --teacher bert,embed,br --folds 3 --unlabelled REST --said SAID --out FILE
+    python benchmarks/distil.py learn --corpus reuters --into bert --trust 0.7 --longer 2 --unlabelled REST --said SAID
+    python benchmarks/distil.py learn ... --seeds 0,1,2 --test --out FILE
 
-The teacher is a mixture of the named models, trained on the training documents, with weights from the validation documents.
-Plain models and students have the same settings. ``--unlabelled`` names a corpus or a file whose texts (``--most`` of them),
-without those that stand in the validation or test documents of CORPUS (near-duplicates by ``polytag.audit.near_duplicates``),
-the teacher labels. ``--transductive`` takes the texts of half of the test documents instead, and measures on the other half:
-for corpora that have no unlabelled texts. What the teacher says is computed once for all students, and kept in the file
-``--keep``; with ``--said`` that file is read instead of training a teacher, whose row is then that of FILE. ``--documents N
---rest M`` takes N training documents, and the texts of M more. ``kept`` is (student - plain) / (teacher - plain) in micro-F1 on
-test, with the interval of the student's gain by paired bootstrap.
+``teach`` trains the teacher, a mixture of the named models with weights from the validation documents, and its copies without a
+fold; what these say about the labelled documents and about the texts of ``--unlabelled`` is kept in the file SAID. It opens test
+for the row of the teacher. ``--unlabelled`` names a corpus or a file; texts that stand in the validation or test documents of
+CORPUS (near-duplicates by ``polytag.audit.near_duplicates``) are left out.
+
+``learn`` trains the plain model and the student with the same settings; ``--longer N`` gives the student N times the epochs, and
+the plain model with these is a row of its own. Without ``--test`` only validation documents are looked at: thresholds are
+fitted on four fifths of them and measured on the last one. ``kept`` is (student - plain) / (teacher - plain)
+in micro-F1 on test, of the means over the seeds, with the interval of the gain by paired bootstrap.
 """
 
 from __future__ import annotations
@@ -18,8 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +34,15 @@ from polytag.metrics.of_sets import macro_f1, micro_f1
 from polytag.run import Run
 from polytag.transfer import distillation
 from polytag.transfer.distillation import Lesson, distil
-from polytag.transfer.teacher import OutOfFold
+from polytag.transfer.teacher import OutOfFold, out_of_fold
 
 BERT: dict[str, Any] = {"encoder": "minilm", "pooling": "cls", "encoder_rate": 2e-4}
-SETTINGS: dict[str, dict[str, Any]] = {  # of bert: as in jobs/single-pass.json and jobs/aapd-even.json
-    "reuters": {**BERT, "epochs": 20, "positive_weight": 0.25, "batch_size": 32},
+SETTINGS: dict[str, dict[str, Any]] = {  # of bert: as in jobs/reuters-members.json and jobs/aapd-even.json
+    "reuters": {**BERT, "epochs": 16, "positive_weight": 0.25, "batch_size": 32},
     "aapd-even": {**BERT, "epochs": 3, "batch_size": 64},
 }
+SEQTAG: dict[str, Any] = {"encoder": "minilm", "encoder_rate": 2e-4, "epochs": 10, "label_text": "name"}
+MEASURED = {"micro_f1": micro_f1, "macro_f1": macro_f1}
 
 
 def copies_of(held: list[str], texts: list[str], share: float = 0.4) -> list[list[int]]:
@@ -66,134 +68,166 @@ def without_copies(texts: list[str], held: list[str]) -> list[str]:
     return [text for text, copies in zip(texts, copies_of(held, texts), strict=True) if not copies]
 
 
-class Said:
-    """What the teachers say, computed once for all students; ``distil`` asks again for each."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, Any] = {}
-        for name in ("out_of_fold", "taught_by"):
-            setattr(distillation, name, partial(self._once, name, getattr(distillation, name)))
-
-    def _once(self, name: str, ask: Callable[..., Any], *given: Any) -> Any:
-        if name not in self.known:
-            self.known[name] = ask(*given)
-        return self.known[name]
-
-    def read(self, path: Path) -> None:
-        """Take the probabilities from a file."""
-        with np.load(path, allow_pickle=False) as kept:
-            parts = {name: [kept[f"{name}_{key}"] for key in ("data", "indices", "indptr")] for name in OutOfFold._fields}
-            labels = int(kept["labels"])
-        both = (csr_array(tuple(part), shape=(len(part[2]) - 1, labels)) for part in parts.values())
-        self.known["out_of_fold"] = OutOfFold(*both)
-
-    def keep(self, path: Path) -> None:
-        """Write the probabilities as sparse rows."""
-        parts = self.known["out_of_fold"]._asdict()
-        arrays = {f"{name}_{key}": getattr(said, key) for name, said in parts.items() for key in ("data", "indices", "indptr")}
-        np.savez_compressed(path, labels=parts["labelled"].shape[1], **arrays)
+# -- files -------------------------------------------------------------------------------------------------------------
 
 
-def main() -> None:
-    """Train teacher, plain models and students, and measure them on test once."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--corpus", default="reuters")
-    parser.add_argument("--teacher", default="br,cc,lp")
-    parser.add_argument("--into", default="br")
-    parser.add_argument("--folds", type=int, default=5)
-    parser.add_argument("--trust", type=float, help="share of the teacher; by default chosen on held-out documents")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--unlabelled", default="")
-    parser.add_argument("--most", type=int, default=0, help="texts without labels, drawn with the seed; 0 = all")
-    parser.add_argument("--transductive", action="store_true")
-    parser.add_argument("--part", default="test", choices=("valid", "test"), help="valid: choose settings; train alone is used")
-    parser.add_argument("--documents", type=int, default=0, help="training documents, for a trial; 0 = all")
-    parser.add_argument("--rest", type=int, default=0, help="texts of the next training documents that the teacher labels")
-    parser.add_argument("--runs", type=Path, help="folder for checkpoints of out-of-fold teachers")
-    parser.add_argument("--said", type=Path, help="a file of --keep")
-    parser.add_argument("--keep", type=Path, help="file for what the teacher says")
-    parser.add_argument("--out", type=Path)
-    told = parser.parse_args()
-    said, (train, valid, test, more) = Said(), _documents(told)
-    rows: dict[str, Any] = {}
-    teacher, found = None, None
-    if told.said:
-        said.read(told.said)
-        rows |= json.loads(told.out.read_text(encoding="utf-8"))["rows"]
-    else:
-        start = time.perf_counter()
-        teacher = _trained("mixed", {"parts": told.teacher.split(","), "settings": _settings(told)}, told.seed, train, valid)
-        rows["teacher"], found = _measured(teacher, test, time.perf_counter() - start)
-    result = {
-        **{key: str(value) for key, value in vars(told).items() if key not in ("out", "data", "runs", "keep", "said")},
-        "unlabelled_texts": len(more),
-        "rows": rows,
-    }
-    for name in told.into.split(","):
-        options = _settings(told).get(name, {})
-        start = time.perf_counter()
-        plain = _trained(name, options, told.seed, train, valid)
-        row, first = _measured(plain, test, time.perf_counter() - start)
-        rows[name] = {"plain": row}
-        start = time.perf_counter()
-        run = Run(None if told.runs is None else told.runs / f"{told.corpus}-{name}", resume=told.runs is not None)
-        lesson, recipe = Lesson(told.folds, told.trust), Recipe(name, options, seed=told.seed)
-        student = distil(teacher or plain, recipe, train, valid, unlabelled=more, lesson=lesson, run=run)
-        rows[name]["student"], second = _measured(student, test, time.perf_counter() - start)
-        gains = {key: rows["teacher"][key] - rows[name]["plain"][key] for key in ("micro_f1", "macro_f1")}
-        rows[name]["kept"] = {
-            key: (rows[name]["student"][key] - rows[name]["plain"][key]) / gain for key, gain in gains.items() if gain > 0
-        }
-        rows[name]["student_minus_plain"] = paired_bootstrap(test.truth, second, first)._asdict()
-        if found is not None:
-            rows[name]["teacher_minus_plain"] = paired_bootstrap(test.truth, found, first)._asdict()
-        print(name, json.dumps(rows[name]), flush=True)
-        if told.keep:
-            said.keep(told.keep)
-        if told.out:
-            told.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-
-
-def _documents(told: argparse.Namespace) -> tuple[Corpus, Corpus, Corpus, list[str]]:
-    """The documents to train on, to hold out and to measure on, and the texts without labels."""
+def corpora(told: argparse.Namespace) -> tuple[Corpus, Corpus, Corpus]:
+    """Training, validation and test documents."""
     folder = told.data / told.corpus
     labels = LabelSet.read(next(folder.glob("labels.jsonl*")))
     train, valid, test = (Corpus.read(folder / f"{part}.jsonl.xz", labels=labels) for part in ("train", "valid", "test"))
-    more: list[str] = []
-    if told.documents:
-        more = train.texts[told.documents : told.documents + told.rest]
-        train = train.subset(np.arange(told.documents))
-    if told.part == "valid":  # nothing of the test documents is read
-        train, valid, test = *train.split(0.9, 0.1, seed=1), valid
-    if told.transductive:
-        half = np.random.default_rng(told.seed).permutation(len(test))
-        more = [*test.subset(np.sort(half[: len(half) // 2])).texts]
-        test = test.subset(np.sort(half[len(half) // 2 :]))
-    elif told.unlabelled:
-        other = told.data / told.unlabelled
-        files = [other / f"{part}.jsonl.xz" for part in ("train", "valid", "test")] if other.is_dir() else [Path(told.unlabelled)]
-        texts = [text for file in files for text in Corpus.read(file).texts]
-        few = np.random.default_rng(told.seed).permutation(len(texts))[: told.most or None]
-        more = without_copies([texts[row] for row in sorted(few.tolist())], [*valid.texts, *test.texts])
-    return train, valid, test, more
+    return train, valid, test
 
 
-def _settings(told: argparse.Namespace) -> dict[str, Any]:
-    return {"bert": SETTINGS[told.corpus]} if "bert" in (*told.teacher.split(","), *told.into.split(",")) else {}
+def unlabelled(told: argparse.Namespace, held: list[str]) -> list[str]:
+    """The texts without labels, none of which resembles a held one."""
+    if not told.unlabelled:
+        return []
+    other = told.data / told.unlabelled
+    files = [other / f"{part}.jsonl.xz" for part in ("train", "valid", "test")] if other.is_dir() else [Path(told.unlabelled)]
+    return without_copies([text for file in files for text in Corpus.read(file).texts], held)
 
 
-def _trained(model: str, options: dict[str, Any], seed: int, train: Corpus, valid: Corpus) -> Classifier:
-    return Classifier(model, {**options, "seed": seed}).fit(train, valid)
+def keep(path: Path, said: OutOfFold) -> None:
+    """Write what teachers say, as sparse rows."""
+    parts = said._asdict()
+    arrays = {f"{name}_{key}": getattr(part, key) for name, part in parts.items() for key in ("data", "indices", "indptr")}
+    np.savez_compressed(path, labels=said.labelled.shape[1], **arrays)
 
 
-def _measured(classifier: Classifier, test: Corpus, seconds: float) -> tuple[dict[str, float], csr_array]:
-    """Metrics and speed, and the predicted sets."""
+def kept(path: Path) -> OutOfFold:
+    """Read what teachers say."""
+    with np.load(path, allow_pickle=False) as found:
+        parts = [[found[f"{name}_{key}"] for key in ("data", "indices", "indptr")] for name in OutOfFold._fields]
+        labels = int(found["labels"])
+    return OutOfFold(*(csr_array(tuple(part), shape=(len(part[2]) - 1, labels)) for part in parts))
+
+
+def write(told: argparse.Namespace, changes: dict[str, Any]) -> None:
+    """Add to the file of results."""
+    result: dict[str, Any] = json.loads(told.out.read_text(encoding="utf-8")) if told.out and told.out.exists() else {}
+    result = {"corpus": told.corpus, **result, **changes}
+    if told.out:
+        told.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+# -- teachers and students ---------------------------------------------------------------------------------------------
+
+
+def teach(told: argparse.Namespace) -> None:
+    """Train the teacher, measure it on test, and keep what its copies say out of fold."""
+    train, valid, test = corpora(told)
+    parts = told.teacher.split(",")
+    settings = {part: own for part in parts if (own := _settings(told.corpus, part))}
+    options = {"parts": parts, "parts_at_once": told.at_once, "settings": settings}
     start = time.perf_counter()
-    predicted = classifier.outcome(test).predicted
-    speed = len(test) / (time.perf_counter() - start)
-    scores = {"micro_f1": float(micro_f1(test.truth, predicted)), "macro_f1": float(macro_f1(test.truth, predicted))}
-    return {**scores, "seconds": seconds, "documents_per_second": speed}, predicted
+    teacher = Classifier("mixed", {**options, "seed": told.seed}).fit(train, valid)
+    row, _ = _measured([teacher], test)
+    row |= {"seconds": time.perf_counter() - start, "held_out": _held_out(teacher), "parts": parts}
+    print("teacher", json.dumps(row), flush=True)
+    write(told, {"teacher": row})
+    more = unlabelled(told, [*valid.texts, *test.texts])
+    run = Run(told.runs, resume=True) if told.runs else Run()
+    keep(told.said, out_of_fold(teacher, train, told.folds, more, run))
+    row["seconds_with_folds"] = time.perf_counter() - start
+    write(told, {"teacher": row, "folds": told.folds, "unlabelled_texts": len(more)})
+
+
+def learn(told: argparse.Namespace) -> None:
+    """Train plain models and students, and compare them."""
+    train, valid, test = corpora(told)
+    more = unlabelled(told, [*valid.texts, *test.texts])
+    said = kept(told.said)
+    assert len(more) == said.others.shape[0], "SAID is of other texts"
+    vars(distillation)["out_of_fold"] = lambda *given: said  # distil asks for each student what is known
+    own = {**_settings(told.corpus, told.into), **dict(json_item(item) for item in told.set)}
+    longer = {**own, "epochs": own["epochs"] * told.longer} if told.longer > 1 else own
+    kinds = {"plain": (own, False), **({"plain, longer": (longer, False)} if longer != own else {}), "student": (longer, True)}
+    rows: dict[str, Any] = {"settings": own, "trust": told.trust, "longer": told.longer, "seeds": told.seeds}
+    sets: dict[str, list[csr_array]] = {}
+    for kind, (options, taught) in kinds.items():
+        start, found = time.perf_counter(), []
+        for seed in map(int, told.seeds.split(",")):
+            if taught:
+                plain = Classifier(told.into, {**own, "seed": seed})
+                plain.labels = train.labels
+                lesson, recipe = Lesson(2, told.trust), Recipe(told.into, options, seed=seed)
+                found.append(distil(plain, recipe, train, valid, unlabelled=more, lesson=lesson))
+            else:
+                found.append(Classifier(told.into, {**options, "seed": seed}).fit(train, valid))
+        rows[kind] = {"held_out": [_held_out(one) for one in found], "seconds": time.perf_counter() - start}
+        if told.test:
+            row, sets[kind] = _measured(found, test)
+            rows[kind] |= row
+        print(told.into, kind, json.dumps(rows[kind]), flush=True)
+    if told.test:
+        teacher = json.loads(told.out.read_text(encoding="utf-8"))["teacher"]
+        gains = {key: (teacher[key] - rows["plain"][key], rows["student"][key] - rows["plain"][key]) for key in MEASURED}
+        rows["kept"] = {key: mine / full for key, (full, mine) in gains.items() if full > 0}
+        rows["student_minus_plain"] = paired_bootstrap(test.truth, sets["student"], sets["plain"])._asdict()
+        print(told.into, json.dumps(rows["kept"]), flush=True)
+    write(told, {told.name or told.into: rows})
+
+
+def json_item(text: str) -> tuple[str, Any]:
+    """NAME=VALUE, the value as JSON."""
+    name, _, value = text.partition("=")
+    return name, json.loads(value)
+
+
+def _settings(corpus: str, part: str) -> dict[str, Any]:
+    """The settings of a model; a number after its name is the seed."""
+    model, _, tag = part.partition(":")
+    found = {"bert": SETTINGS[corpus], "seqtag": SEQTAG}.get(model, {})
+    return {**found, **({"seed": int(tag)} if tag else {})}
+
+
+def _held_out(classifier: Classifier) -> float:
+    """The metric that the decision was chosen by, cross-fitted where it was fitted on held-out documents."""
+    report = classifier.decision.report
+    return float(report.get("cross_fitted", {}).get(report.get("rule"), report.get("fitted", 0.0)))
+
+
+def _measured(found: list[Classifier], test: Corpus) -> tuple[dict[str, Any], list[csr_array]]:
+    """Mean metrics, those of every seed, the speed of the last one, and the predicted sets."""
+    sets = [one.outcome(test).predicted for one in found]
+    start = time.perf_counter()
+    found[-1].outcome(test)
+    row: dict[str, Any] = {"documents_per_second": len(test) / (time.perf_counter() - start)}
+    for name, metric in MEASURED.items():
+        values = [float(metric(test.truth, one)) for one in sets]
+        row |= {name: float(np.mean(values)), f"{name}_by_seed": values}
+    return row, sets
+
+
+def main() -> None:
+    """One of both steps."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    steps = parser.add_subparsers(required=True)
+    for name, step in (("teach", teach), ("learn", learn)):
+        one = steps.add_parser(name)
+        one.set_defaults(step=step)
+        one.add_argument("--data", type=Path, default=Path("../shared/data"))
+        one.add_argument("--corpus", default="reuters", choices=sorted(SETTINGS))
+        one.add_argument("--unlabelled", default="")
+        one.add_argument("--said", type=Path, required=True, help="file of what the teachers say")
+        one.add_argument("--out", type=Path)
+    one = steps.choices["teach"]
+    one.add_argument("--teacher", default="br,cc,lp")
+    one.add_argument("--folds", type=int, default=5)
+    one.add_argument("--seed", type=int, default=0)
+    one.add_argument("--at-once", type=int, default=1, help="parts of the teacher that are trained at once")
+    one.add_argument("--runs", type=Path, help="folder for checkpoints of out-of-fold teachers")
+    one = steps.choices["learn"]
+    one.add_argument("--into", default="br")
+    one.add_argument("--name", default="", help="name of the row; by default that of the model")
+    one.add_argument("--set", action="append", default=[], help="NAME=VALUE of plain model and student")
+    one.add_argument("--trust", type=float, help="share of the teacher; by default chosen on held-out documents")
+    one.add_argument("--longer", type=int, default=1, help="times the epochs of the plain model")
+    one.add_argument("--seeds", default="0")
+    one.add_argument("--test", action="store_true", help="open test")
+    told = parser.parse_args()
+    told.step(told)
 
 
 if __name__ == "__main__":
