@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from polytag.metrics.bootstrap import paired_bootstrap
@@ -28,14 +29,14 @@ PAPER = ("decoded", "0.5")  # how the papers decide: the generated set, else one
 METRICS = {"micro_f1": micro_f1, "macro_f1": macro_f1, "subset_accuracy": subset_accuracy}
 
 
-def keep(path: Path, parts: dict[str, tuple[csr_array, dict[str, csr_array]]]) -> None:
-    """Write the truth of some parts of a corpus, and the label sets that every rule decides; plain arrays."""
+def keep(path: Path, parts: dict[str, tuple[csr_array, dict[str, csr_array]]], best: dict[str, NDArray[np.int32]]) -> None:
+    """Write the truth of some parts of a corpus, the label sets that every rule decides, and the best labels; plain arrays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {}
     for part, (truth, by_rule) in parts.items():
         for name, sets in {"truth": truth, **by_rule}.items():
             arrays[f"{part}_{name}_indices"], arrays[f"{part}_{name}_indptr"] = sets.indices, sets.indptr
-        arrays[f"{part}_labels"] = np.array(truth.shape[1])
+        arrays[f"{part}_labels"], arrays[f"{part}_best"] = np.array(truth.shape[1]), best[part]
     np.savez_compressed(path, **arrays)
 
 

@@ -85,7 +85,8 @@ def unlabelled(told: argparse.Namespace, held: list[str]) -> list[str]:
         return []
     other = told.data / told.unlabelled
     files = [other / f"{part}.jsonl.xz" for part in ("train", "valid", "test")] if other.is_dir() else [Path(told.unlabelled)]
-    return without_copies([text for file in files for text in Corpus.read(file).texts], held)
+    texts = [text for file in files for text in Corpus.read(file).texts]
+    return texts if told.clean else without_copies(texts, held)
 
 
 def keep(path: Path, said: OutOfFold) -> None:
@@ -143,6 +144,7 @@ def learn(told: argparse.Namespace) -> None:
     own = {**_settings(told.corpus, told.into), **dict(json_item(item) for item in told.set)}
     longer = {**own, "epochs": own["epochs"] * told.longer} if told.longer > 1 else own
     kinds = {"plain": (own, False), **({"plain, longer": (longer, False)} if longer != own else {}), "student": (longer, True)}
+    kinds = {"student": kinds["student"]} if told.students_only else kinds
     rows: dict[str, Any] = {"settings": own, "trust": told.trust, "longer": told.longer, "seeds": told.seeds}
     sets: dict[str, list[csr_array]] = {}
     for kind, (options, taught) in kinds.items():
@@ -210,6 +212,9 @@ def main() -> None:
         one.add_argument("--data", type=Path, default=Path("../shared/data"))
         one.add_argument("--corpus", default="reuters", choices=sorted(SETTINGS))
         one.add_argument("--unlabelled", default="")
+        one.add_argument(
+            "--clean", action="store_true", help="the unlabelled texts are known to have no copies of held documents"
+        )
         one.add_argument("--said", type=Path, required=True, help="file of what the teachers say")
         one.add_argument("--out", type=Path)
     one = steps.choices["teach"]
@@ -225,6 +230,7 @@ def main() -> None:
     one.add_argument("--trust", type=float, help="share of the teacher; by default chosen on held-out documents")
     one.add_argument("--longer", type=int, default=1, help="times the epochs of the plain model")
     one.add_argument("--seeds", default="0")
+    one.add_argument("--students-only", action="store_true", help="to compare settings of students")
     one.add_argument("--test", action="store_true", help="open test")
     told = parser.parse_args()
     told.step(told)

@@ -78,7 +78,8 @@ def run_one(told: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
             kept[name] = scored
     place = f"{job['name'].replace(' ', '-')}-{told.seed}.npz"
     if told.keep:
-        keep(told.keep / place, {name: (one.corpus.truth, one.sets) for name, one in kept.items()})
+        best = {name: one.scores.ranked(5)[0] for name, one in kept.items()}
+        keep(told.keep / place, {name: (one.corpus.truth, one.sets) for name, one in kept.items()}, best)
     if told.scores:
         _keep_scores(told.scores / place, {name: one.scores for name, one in kept.items()})
     return row

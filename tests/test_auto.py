@@ -473,7 +473,7 @@ def test_time_that_is_left_goes_to_further_seeds_of_the_best_networks(toy: Toy) 
     lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0, seed=7), Clock(600), Run(), Workshop(HERE, {}))
     rows, rng = np.arange(600), np.random.default_rng(0)
     for name, kind, value, seconds in (
-        ("br", "linear", 0.81, 1.0), ("cnn", "network", 0.70, 9.0), ("laco", "network", 0.82, 60.0), ("bert", "network", 0.8, 60.0),
+        ("br", "linear", 0.81, 1.0), ("cnn", "network", 0.70, 9.0), ("laco", "network", 0.82, 60.0), ("bert", "network", 0.8, 60),
     ):  # fmt: skip
         one = known(name, rng.random((600, 6)), rows)
         lane.finished.append(replace(one, candidate=Candidate(name, name, kind, 0.3, {"epochs": 5}), seconds=seconds))
