@@ -139,6 +139,7 @@ def learn(told: argparse.Namespace) -> None:
     train, valid, test = corpora(told)
     more = unlabelled(told, [*valid.texts, *test.texts])
     said = kept(told.said)
+    said = said if more else said._replace(others=said.others[:0])
     assert len(more) == said.others.shape[0], "SAID is of other texts"
     vars(distillation)["out_of_fold"] = lambda *given: said  # distil asks for each student what is known
     own = {**_settings(told.corpus, told.into), **dict(json_item(item) for item in told.set)}
@@ -162,7 +163,7 @@ def learn(told: argparse.Namespace) -> None:
             row, sets[kind] = _measured(found, test)
             rows[kind] |= row
         print(told.into, kind, json.dumps(rows[kind]), flush=True)
-    if told.test:
+    if told.test and "plain" in rows:
         teacher = json.loads(told.out.read_text(encoding="utf-8"))["teacher"]
         gains = {key: (teacher[key] - rows["plain"][key], rows["student"][key] - rows["plain"][key]) for key in MEASURED}
         rows["kept"] = {key: mine / full for key, (full, mine) in gains.items() if full > 0}
