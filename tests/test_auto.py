@@ -68,20 +68,24 @@ def test_vectors_read_as_many_tokens_as_fit_into_the_time(toy: Toy) -> None:
     needed = {length: vector_seconds(lane.facts, length, lane.speed) for length in (256, 128, 64)}
     assert needed[256] > 1.9 * needed[128] > 3.5 * needed[64]
     for length, options in ((256, {}), (128, {"max_length": 128}), (64, {"max_length": 64})):
-        planned = lane._vectors(embed, 6 + 1.21 * needed[length])
+        planned = lane._vectors(embed, 6 + 1.51 * needed[length])
         assert not isinstance(planned, str)
         assert len(planned[0]) == len(toy.train) and planned[1] == options
+    lane.tried = [searching.Tried("br", 0.8, 20.0, 100)]  # so the classifiers over the vectors will take 30 s
+    assert lane._vectors(embed, 6 + 29 + 1.5 * needed[256])[1] == {"max_length": 128}
+    assert lane._vectors(embed, 6 + 31 + 1.5 * needed[256])[1] == {}
+    lane.tried = []
     lane.later = [Candidate("cnn", "cnn", "network", 0.35)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lane, "_fits", lambda *given: True)
-        assert "would take about" in str(lane._vectors(embed, 6 + 1.19 * needed[64]))
+        assert "would take about" in str(lane._vectors(embed, 6 + 1.49 * needed[64]))
 
 
 def test_vectors_are_tried_in_time_that_would_be_idle(toy: Toy) -> None:
     """The measured speed may be half of the real one; but what would take far too long is not tried."""
     lane = searching._Lane(FACTS, toy.train, None, Wanted(2), Clock(120), Run(), Workshop(HERE, {}))
     embed, left = Candidate("embed", "embed", "vectors", 0.8), lane.clock.left()
-    enough = 1.2 * vector_seconds(FACTS, 64, 1.0)  # operations at the shortest length
+    enough = 1.5 * vector_seconds(FACTS, 64, 1.0)  # operations at the shortest length
     for times, tried in ((2.0, True), (4.0, False)):
         lane.speed = enough / (times * left - 6)
         planned = lane._vectors(embed, embed.share * left)

@@ -27,7 +27,7 @@ from polytag.nn.training.batch import Batch, Documents, Examples, Layout, TokenA
 from polytag.nn.training.devices import autocast, pick_device, pick_precision
 from polytag.nn.training.loop import Goal, seeded, steps_in, train
 from polytag.nn.training.optimiser import Setup
-from polytag.nn.unlabelled.masked_tokens import SHARE, Hiding, MaskedNetwork, in_pieces, masked_loss, pair_loss, two_parts
+from polytag.nn.unlabelled.masked_tokens import SHARE, Hiding, MaskedNetwork, in_pieces, masked_loss, pair_loss, random_part
 from polytag.run import Run
 from polytag.text.tokens import SubwordTokens
 
@@ -133,8 +133,9 @@ class _Work(NamedTuple):
         assert isinstance(network, MaskedNetwork)
         kind = self.settings.objective
         masked = 0.0 if kind in ("pairs", "parts") else masked_loss(network, batch.ids, batch.mask, self.hiding)
-        views = two_parts(batch.mask) if kind == "parts" else (batch.mask, batch.mask)
-        paired = 0.0 if kind == "masked" else pair_loss(network, batch.ids, views)
+        whole = batch.ids, batch.mask
+        views = (random_part(*whole), random_part(*whole)) if kind == "parts" else (whole, whole)
+        paired = 0.0 if kind == "masked" else pair_loss(network, views)
         total: Tensor = torch.as_tensor(masked + paired)
         return total
 

@@ -6,7 +6,7 @@ All shapes depend on the padded length only, and nothing waits for the device, s
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from polytag.nn.encoding.encoders import Encoder
 from polytag.nn.training.batch import TokenArrays
 
 SHARE = 0.15  # of the tokens of a text that are predicted
-_MIDDLE = 0.3, 0.7  # of a text: where it is cut into two parts
+_SHARES = 0.2, 0.6  # of a text: the size of a part
 _HIDDEN, _REPLACED = 0.8, 0.1  # of these, the share that is hidden and that is replaced by a random token; the rest stays
 
 
@@ -96,28 +96,36 @@ def masked_loss(network: MaskedNetwork, ids: Tensor, mask: Tensor, hiding: Hidin
     return (each * counted).sum() / counted.sum().clamp(min=1)
 
 
-def pair_loss(network: MaskedNetwork, ids: Tensor, masks: tuple[Tensor, Tensor], temperature: float = 0.05) -> Tensor:
-    """Two views of a text, by two masks, are nearer to each other than to those of the other texts of its batch.
+View: TypeAlias = tuple[Tensor, Tensor]  # ids and mask (batch, length)
 
-    With the same mask twice the views differ by dropout (SimCSE, Gao et al. 2021).
+
+def pair_loss(network: MaskedNetwork, views: tuple[View, View], temperature: float = 0.05) -> Tensor:
+    """Two views of a text are nearer to each other than to those of the other texts of its batch.
+
+    With the same view twice they differ by dropout (SimCSE, Gao et al. 2021).
     """
     vectors = []
-    for mask in masks:
+    for ids, mask in views:
         weight = mask[..., None].float()
         states = network(ids, mask).float()
         vectors.append(functional.normalize((states * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1), dim=1))
     similar = vectors[0] @ vectors[1].T / temperature  # (batch, batch)
-    return functional.cross_entropy(similar, torch.arange(len(ids), device=ids.device))
+    return functional.cross_entropy(similar, torch.arange(len(similar), device=similar.device))
 
 
-def two_parts(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """The mask (batch, length) of every text, cut at a random place of its middle; both parts have the first token."""
-    length = mask.sum(dim=1, keepdim=True)
-    low, high = _MIDDLE
-    cut = (length * (low + (high - low) * torch.rand(length.shape, device=mask.device))).ceil().clamp(min=1)
-    place = torch.arange(mask.shape[1], device=mask.device)
-    first, second = mask & (place < cut), mask & ((place >= cut) | (place == 0))
-    return first, second
+def random_part(ids: Tensor, mask: Tensor) -> View:
+    """The first token of every text, and a random part of the others, moved to the front.
+
+    Length and place of the part say nothing about another part of the same text: two halves that meet, each at its own
+    positions, could be matched by where the text was cut.
+    """
+    low, high = _SHARES
+    inner = mask.sum(dim=1, keepdim=True) - 1  # tokens behind the first one
+    size = (inner * (low + (high - low) * torch.rand(inner.shape, device=ids.device))).ceil()
+    start = ((inner - size + 1) * torch.rand(inner.shape, device=ids.device)).floor()
+    place = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)  # (batch, length)
+    source = torch.where(place == 0, place, (place + start.long()).clamp(max=ids.shape[1] - 1))
+    return ids.gather(1, source), mask & (place <= size)
 
 
 def in_pieces(arrays: TokenArrays, room: int, least: int = 8) -> TokenArrays:
