@@ -7,8 +7,9 @@ seed; then the validation documents are left out. Every reference gets all minut
 that is not finished after 1.1 times that is ended and has no row. Each run is a process of its own. Rows are written after
 every run and kept, so a call goes on where an earlier one ended; ``--seconds`` ends it before a run that would take longer.
 ``--device gpu`` says that networks run on a GPU, and keeps those rows apart; without it they do not see one. ``--machine`` is
-noted in every row. The difference of ``auto`` and each reference is that of the test documents, with its interval by
-``paired_bootstrap``; P@k of large label sets is the mean over documents, drawn in the same way.
+noted in every row. Runs that were made side by side, each with a file of its own, are put together with ``--add FILE...``. The
+difference of ``auto`` and each reference is that of the test documents, with its interval by ``paired_bootstrap``; P@k of large
+label sets is the mean over documents, drawn in the same way.
 """
 
 from __future__ import annotations
@@ -173,10 +174,13 @@ def main() -> None:
     parser.add_argument("--machine", default=platform.processor() or platform.machine())
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "polytag-auto", help="predictions")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/auto.json"))
+    parser.add_argument("--add", type=Path, nargs="+", help="files whose rows are added; models are compared by --keep")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.one:
         return run_one(told)
+    if told.add:
+        return add(told)
     if told.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     told.keep.mkdir(parents=True, exist_ok=True)
@@ -194,6 +198,20 @@ def main() -> None:
             _compare(told, corpus, rows, model)
             told.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return None
+
+
+def add(told: argparse.Namespace) -> None:
+    """Add the rows of other files, those of the same budget anew, and compare their models with auto."""
+    result: dict[str, Any] = json.loads(told.out.read_text()) if told.out.exists() else {}
+    for path in told.add:
+        for corpus, budgets in json.loads(path.read_text()).items():
+            for budget, rows in budgets.items():
+                result.setdefault(corpus, {}).setdefault(budget, {}).update(rows)
+    for corpus in told.corpora.split(","):
+        rows = result.get(corpus, {}).get(_budget(told), {})
+        for model in rows:
+            _compare(told, corpus, rows, model)
+    told.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def _compare(told: argparse.Namespace, corpus: str, rows: dict[str, Any], model: str) -> None:
