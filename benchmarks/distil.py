@@ -141,7 +141,13 @@ def learn(told: argparse.Namespace) -> None:
     said = kept(told.said)
     said = said if more else said._replace(others=said.others[:0])
     assert len(more) == said.others.shape[0], "SAID is of other texts"
-    vars(distillation)["out_of_fold"] = lambda *given: said  # distil asks for each student what is known
+    at = {text: row for row, text in enumerate(more)}
+
+    def known(_teacher: Any, _train: Corpus, _folds: int, texts: list[str], _run: Run) -> OutOfFold:
+        """What is known of the texts that distil has not left out."""
+        return said._replace(others=csr_array(said.others[[at[text] for text in texts]]))
+
+    vars(distillation)["out_of_fold"] = known
     own = {**_settings(told.corpus, told.into), **dict(json_item(item) for item in told.set)}
     longer = {**own, "epochs": own["epochs"] * told.longer} if told.longer > 1 else own
     kinds = {"plain": (own, False), **({"plain, longer": (longer, False)} if longer != own else {}), "student": (longer, True)}
@@ -155,7 +161,7 @@ def learn(told: argparse.Namespace) -> None:
                 plain = Classifier(told.into, {**own, "seed": seed})
                 plain.labels = train.labels
                 lesson, recipe = Lesson(2, told.trust), Recipe(told.into, options, seed=seed)
-                found.append(distil(plain, recipe, train, valid, unlabelled=more, lesson=lesson))
+                found.append(distil(plain, recipe, train, valid, unlabelled=more, lesson=lesson, run=_told()))
             else:
                 found.append(Classifier(told.into, {**options, "seed": seed}).fit(train, valid))
         rows[kind] = {"held_out": [_held_out(one) for one in found], "seconds": time.perf_counter() - start}
@@ -170,6 +176,13 @@ def learn(told: argparse.Namespace) -> None:
         rows["student_minus_plain"] = paired_bootstrap(test.truth, sets["student"], sets["plain"])._asdict()
         print(told.into, json.dumps(rows["kept"]), flush=True)
     write(told, {told.name or told.into: rows})
+
+
+def _told() -> Run:
+    """A run that prints its log: how many texts are used, and what students with more or less trust are worth."""
+    run = Run()
+    run.log = lambda event, values: print(event, json.dumps(values, default=str)[:300], flush=True)  # type: ignore[method-assign]
+    return run
 
 
 def json_item(text: str) -> tuple[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,12 +29,12 @@ from polytag.models.model import HeldOut, Model
 from polytag.run import Run
 from polytag.scores import Scores
 from polytag.storage.artefact import artefact_folder, manifest_digest
+from polytag.transfer.alike_texts import alike
 from polytag.transfer.teacher import as_targets, out_of_fold, taught_by
 from polytag.verbs.training import DataPlan
 
 log = logging.getLogger(__name__)
 FOLDS = 5
-_CHANCE = 0.1  # over the root of the held-out documents: a smaller gain of a linear student is chance
 TRUSTS, TRUST = (0.0, 0.1, 0.3, 0.5, 0.8, 1.0), 0.3  # compared for linear students, from that of networks on
 SURE = 0.5  # an unlabelled text for which no label is that likely is left out: it is of another kind than the labelled ones
 
@@ -80,6 +79,11 @@ def distil(
     train, valid = train.with_labels(labels), None if valid is None else valid.with_labels(labels)
     train.require_trainable()
     train, valid, _ = train.hold_out(valid, recipe.seed)
+    if len(unlabelled):
+        rows = run.stage("alike", lambda: {"rows": alike(train.texts, unlabelled, run)})["rows"]
+        unlabelled = [unlabelled[row] for row in np.asarray(rows).tolist()]
+        if not lesson.folds and not unlabelled:
+            raise DataError("none of the unlabelled texts is like the labelled documents; give other texts, or --folds 5")
     if lesson.folds:
         said, others = out_of_fold(teacher, train, lesson.folds, unlabelled, run)
     else:
@@ -92,7 +96,7 @@ def distil(
         return school.student(trust).classifier
     best = _climbed(school.student) if lesson.folds and lesson.trust is None else school.student(trust)
     plain = dataclasses.replace(school, more=None).student(0.0)
-    if valid is not None and best.value - plain.value < _CHANCE / math.sqrt(len(valid)):
+    if valid is not None and best.value <= plain.value:
         log.warning(
             "the teacher has nothing to teach: %.4f without it, %.4f with it, on held-out documents", plain.value, best.value
         )
