@@ -226,10 +226,11 @@ def test_a_teacher_that_knows_nothing_is_not_believed(toy: Toy, monkeypatch: pyt
     assert np.allclose(student.model.score(toy.test.texts).matrix.toarray(), plain.model.score(toy.test.texts).matrix.toarray())
 
 
-@pytest.mark.parametrize(("gain", "taught"), [(-0.001, False), (0.001, True)])
-def test_a_student_that_is_not_better_is_the_plain_model(
+@pytest.mark.parametrize(("gain", "taught"), [(0.02, False), (0.04, True)])
+def test_a_student_that_is_not_clearly_better_is_the_plain_model(
     toy: Toy, monkeypatch: pytest.MonkeyPatch, gain: float, taught: bool
 ) -> None:
+    """On 48 held-out documents, .2 over the root of 48 is .029."""
     teacher = Classifier("br", QUICK).fit(toy.train, toy.valid)
     monkeypatch.setattr(distillation, "out_of_fold", lambda _teacher, corpus, *_: (corpus.truth, corpus.truth))
     made = {trust: Classifier() for trust in (0.0, 0.3)}
