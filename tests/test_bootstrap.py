@@ -69,8 +69,9 @@ def test_sets_of_every_rule_are_kept_and_read_again(tmp_path: Path) -> None:
     """The paper's rule is the decoded set; for a model that decodes none, it is 0.5."""
     (decided, truth), (half, _), (decoded, _) = guessed(0.1, 3), guessed(0.2, 4), guessed(0.3, 5)
     plain, generated = tmp_path / "new" / "aapd-laco-0.npz", tmp_path / "new" / "aapd-sgm-0.npz"
-    bootstrap.keep(plain, {"test": (truth, {"decided": decided, "0.5": half})})
-    bootstrap.keep(generated, {"test": (truth, {"decided": decided, "0.5": half, "decoded": decoded})})
+    best = {"test": np.zeros((truth.shape[0], 5), dtype=np.int32)}
+    bootstrap.keep(plain, {"test": (truth, {"decided": decided, "0.5": half})}, best)
+    bootstrap.keep(generated, {"test": (truth, {"decided": decided, "0.5": half, "decoded": decoded})}, best)
     for path, rule, expected in ((plain, "decided", decided), (plain, "paper", half), (generated, "paper", decoded)):
         again = bootstrap.kept(path, "test", rule)
         assert not (again[0] != expected).nnz and not (again[1] != truth).nnz and again[1].shape == truth.shape
