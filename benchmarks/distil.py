@@ -1,18 +1,18 @@
 """Distillation: the share of a teacher's gain over a plain model that the same model has after it learned from the teacher.
 
-    python benchmarks/distil.py teach --corpus reuters --teacher bert,embed,br --folds 3 --unlabelled REST --said SAID --out FILE
-    python benchmarks/distil.py learn --corpus reuters --into bert --trust 0.7 --longer 2 --unlabelled REST --said SAID
-    python benchmarks/distil.py learn ... --seeds 0,1,2 --test --out FILE
+    python benchmarks/distil.py teach --corpus reuters --teacher bert,embed,br --weights 2,1,1 --said SAID --out FILE
+    python benchmarks/distil.py teach ... --folds 3 --fold 1 --unlabelled REST        # and 2 and 3, one process each
+    python benchmarks/distil.py learn --corpus reuters --into bert --epochs 8 --unlabelled REST --said SAID
+    python benchmarks/distil.py learn ... --seeds 0,1,2 --test --keep SETS --out FILE
 
-``teach`` trains the teacher, a mixture of the named models with weights from the validation documents, and its copies without a
-fold; what these say about the labelled documents and about the texts of ``--unlabelled`` is kept in the file SAID. It opens test
-for the row of the teacher. ``--unlabelled`` names a corpus or a file; texts that stand in the validation or test documents of
-CORPUS (near-duplicates by ``polytag.audit.near_duplicates``) are left out.
+``teach`` trains the teacher, a mixture of the named models, and opens test for its row. With ``--fold K`` it trains a copy
+without a fold; what that says about the documents of the fold, about parts of them and about the texts of ``--unlabelled`` is
+kept as K.npz in the folder SAID. ``--unlabelled`` names a corpus or a file; texts that stand in the validation or test documents
+of CORPUS (near-duplicates by ``polytag.audit.near_duplicates``) are left out.
 
-``learn`` trains the plain model and the student with the same settings; ``--longer N`` gives the student N times the epochs, and
-the plain model with these is a row of its own. Without ``--test`` only validation documents are looked at: thresholds are
-fitted on four fifths of them and measured on the last one. ``kept`` is (student - plain) / (teacher - plain)
-in micro-F1 on test, of the means over the seeds, with the interval of the gain by paired bootstrap.
+``learn`` trains the plain model and the student with the same settings; ``--epochs N`` are those of the student, which has more
+texts. Without ``--test`` only validation documents are looked at. ``kept`` is (student - plain) / (teacher - plain) in micro-F1
+on test, of the means over the seeds, with the interval of the gain by paired bootstrap.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from polytag.metrics.bootstrap import paired_bootstrap
 from polytag.metrics.of_sets import macro_f1, micro_f1
 from polytag.run import Run
 from polytag.transfer import distillation
-from polytag.transfer.distillation import Lesson, distil
-from polytag.transfer.teacher import OutOfFold, out_of_fold
+from polytag.transfer.distillation import TRUST, VIEWS, Lesson, distil
+from polytag.transfer.teacher import OutOfFold, without_fold
 
 BERT: dict[str, Any] = {"encoder": "minilm", "pooling": "cls", "encoder_rate": 2e-4}
 SETTINGS: dict[str, dict[str, Any]] = {  # of bert: as in jobs/reuters-members.json and jobs/aapd-even.json
@@ -42,6 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {  # of bert: as in jobs/reuters-members.j
     "aapd-even": {**BERT, "epochs": 3, "batch_size": 64},
 }
 SEQTAG: dict[str, Any] = {"encoder": "minilm", "encoder_rate": 2e-4, "epochs": 10, "label_text": "name"}
+SAID = ("soft", "views", "others")
 MEASURED = {"micro_f1": micro_f1, "macro_f1": macro_f1}
 
 
@@ -89,19 +90,22 @@ def unlabelled(told: argparse.Namespace, held: list[str]) -> list[str]:
     return texts if told.clean else without_copies(texts, held)
 
 
-def keep(path: Path, said: OutOfFold) -> None:
-    """Write what teachers say, as sparse rows."""
-    parts = said._asdict()
-    arrays = {f"{name}_{key}": getattr(part, key) for name, part in parts.items() for key in ("data", "indices", "indptr")}
-    np.savez_compressed(path, labels=said.labelled.shape[1], **arrays)
+def keep(path: Path, said: dict[str, csr_array]) -> None:
+    """Write what a teacher says, as sparse rows in half precision."""
+    arrays: dict[str, Any] = {}
+    for name, part in said.items():
+        arrays |= {f"{name}_data": part.data.astype(np.float16), f"{name}_indices": part.indices.astype(np.uint16)}
+        arrays[f"{name}_indptr"] = part.indptr
+    np.savez_compressed(path, labels=said["soft"].shape[1], **arrays)
 
 
-def kept(path: Path) -> OutOfFold:
-    """Read what teachers say."""
+def kept(path: Path) -> dict[str, csr_array]:
+    """Read what a teacher says."""
     with np.load(path, allow_pickle=False) as found:
-        parts = [[found[f"{name}_{key}"] for key in ("data", "indices", "indptr")] for name in OutOfFold._fields]
+        parts = {name: [found[f"{name}_{key}"] for key in ("data", "indices", "indptr")] for name in SAID}
         labels = int(found["labels"])
-    return OutOfFold(*(csr_array(tuple(part), shape=(len(part[2]) - 1, labels)) for part in parts))
+    rows = {name: (part[0].astype(np.float32), part[1].astype(np.int32), part[2]) for name, part in parts.items()}
+    return {name: csr_array(part, shape=(len(part[2]) - 1, labels)) for name, part in rows.items()}
 
 
 def write(told: argparse.Namespace, changes: dict[str, Any]) -> None:
@@ -116,43 +120,50 @@ def write(told: argparse.Namespace, changes: dict[str, Any]) -> None:
 
 
 def teach(told: argparse.Namespace) -> None:
-    """Train the teacher, measure it on test, and keep what its copies say out of fold."""
+    """Train the teacher and measure it on test, or a copy without a fold, and keep what that says."""
     train, valid, test = corpora(told)
     parts = told.teacher.split(",")
     settings = {part: own for part in parts if (own := _settings(told.corpus, part))}
-    options = {"parts": parts, "parts_at_once": told.at_once, "settings": settings}
+    weights = [float(weight) for weight in told.weights.split(",")]
+    options = {"parts": parts, "parts_at_once": told.at_once, "settings": settings, "weights": weights, "seed": told.seed}
     start = time.perf_counter()
-    teacher = Classifier("mixed", {**options, "seed": told.seed}).fit(train, valid)
+    if told.fold:
+        more = unlabelled(told, [*valid.texts, *test.texts])
+        part = train.folds(told.folds, seed=told.seed)[told.fold - 1]
+        said = without_fold(Recipe("mixed", options, seed=told.seed), train, part, more, told.views)
+        told.said.mkdir(parents=True, exist_ok=True)
+        keep(told.said / f"{told.fold}.npz", said)
+        print("fold", told.fold, round(time.perf_counter() - start), "s", flush=True)
+        return
+    teacher = Classifier("mixed", options).fit(train, valid)
     row, _ = _measured([teacher], test)
-    row |= {"seconds": time.perf_counter() - start, "held_out": _held_out(teacher), "parts": parts}
+    row |= {"seconds": time.perf_counter() - start, "held_out": _held_out(teacher), "parts": parts, "weights": weights}
     print("teacher", json.dumps(row), flush=True)
-    write(told, {"teacher": row})
-    more = unlabelled(told, [*valid.texts, *test.texts])
-    run = Run(told.runs, resume=True) if told.runs else Run()
-    keep(told.said, out_of_fold(teacher, train, told.folds, more, run))
-    row["seconds_with_folds"] = time.perf_counter() - start
-    write(told, {"teacher": row, "folds": told.folds, "unlabelled_texts": len(more)})
+    write(told, {"teacher": row, "folds": told.folds, "views": told.views})
 
 
 def learn(told: argparse.Namespace) -> None:
     """Train plain models and students, and compare them."""
     train, valid, test = corpora(told)
     more = unlabelled(told, [*valid.texts, *test.texts])
-    said = kept(told.said)
-    said = said if more else said._replace(others=said.others[:0])
-    assert len(more) == said.others.shape[0], "SAID is of other texts"
+    folds = sorted(told.said.glob("*.npz"), key=lambda path: int(path.stem))
+    teachers = [kept(path) for path in folds]
+    asked = teachers[0]["views"].shape[0] // teachers[0]["soft"].shape[0]  # views of every document
+    said = OutOfFold.of(teachers, train.folds(len(folds), seed=0), asked)
+    assert not more or len(more) == said.others.shape[0], "SAID is of other texts"
     at = {text: row for row, text in enumerate(more)}
 
-    def known(_teacher: Any, _train: Corpus, _folds: int, texts: list[str], _run: Run) -> OutOfFold:
+    def known(_teacher: Any, _train: Corpus, _folds: int, texts: list[str], _run: Run, views: int) -> OutOfFold:
         """What is known of the texts that distil has not left out."""
-        return said._replace(others=csr_array(said.others[[at[text] for text in texts]]))
+        first = np.flatnonzero(np.arange(said.views.shape[0]) % max(1, asked) < views)
+        return OutOfFold(said.labelled, csr_array(said.views[first]), csr_array(said.others[[at[text] for text in texts]]))
 
     vars(distillation)["out_of_fold"] = known
     own = {**_settings(told.corpus, told.into), **dict(json_item(item) for item in told.set)}
-    longer = {**own, "epochs": own["epochs"] * told.longer} if told.longer > 1 else own
-    kinds = {"plain": (own, False), **({"plain, longer": (longer, False)} if longer != own else {}), "student": (longer, True)}
-    kinds = {"student": kinds["student"]} if told.students_only else kinds
-    rows: dict[str, Any] = {"settings": own, "trust": told.trust, "longer": told.longer, "seeds": told.seeds}
+    shorter = {**own, "epochs": told.epochs} if told.epochs else own
+    kinds = {**({} if told.students_only else {"plain": (own, False)}), "student": (shorter, True)}
+    rows: dict[str, Any] = {"settings": own, "trust": told.trust, "views": told.views, "seeds": told.seeds}
+    rows |= {"epochs": told.epochs} if told.epochs else {}
     sets: dict[str, list[csr_array]] = {}
     for kind, (options, taught) in kinds.items():
         start, found = time.perf_counter(), []
@@ -160,7 +171,7 @@ def learn(told: argparse.Namespace) -> None:
             if taught:
                 plain = Classifier(told.into, {**own, "seed": seed})
                 plain.labels = train.labels
-                lesson, recipe = Lesson(2, told.trust), Recipe(told.into, options, seed=seed)
+                lesson, recipe = Lesson(2, told.trust, told.views), Recipe(told.into, options, seed=seed)
                 found.append(distil(plain, recipe, train, valid, unlabelled=more, lesson=lesson, run=_told()))
             else:
                 found.append(Classifier(told.into, {**options, "seed": seed}).fit(train, valid))
@@ -168,6 +179,10 @@ def learn(told: argparse.Namespace) -> None:
         if told.test:
             row, sets[kind] = _measured(found, test)
             rows[kind] |= row
+            for seed, one in zip(told.seeds.split(","), sets[kind], strict=True):
+                np.savez_compressed(
+                    told.keep / f"{told.corpus}-{told.into}-{kind}-{seed}", indices=one.indices, indptr=one.indptr
+                )
         print(told.into, kind, json.dumps(rows[kind]), flush=True)
     if told.test and "plain" in rows:
         teacher = json.loads(told.out.read_text(encoding="utf-8"))["teacher"]
@@ -229,20 +244,23 @@ def main() -> None:
         one.add_argument(
             "--clean", action="store_true", help="the unlabelled texts are known to have no copies of held documents"
         )
-        one.add_argument("--said", type=Path, required=True, help="file of what the teachers say")
+        one.add_argument("--said", type=Path, required=True, help="folder of what the teachers without a fold say")
+        one.add_argument("--views", type=int, default=VIEWS, help="parts of every labelled document")
         one.add_argument("--out", type=Path)
     one = steps.choices["teach"]
     one.add_argument("--teacher", default="br,cc,lp")
     one.add_argument("--folds", type=int, default=5)
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--at-once", type=int, default=1, help="parts of the teacher that are trained at once")
-    one.add_argument("--runs", type=Path, help="folder for checkpoints of out-of-fold teachers")
+    one.add_argument("--weights", default="1,1,1", help="of the parts of the teacher")
+    one.add_argument("--fold", type=int, default=0, help="train without this fold; 0 = the teacher itself")
     one = steps.choices["learn"]
     one.add_argument("--into", default="br")
     one.add_argument("--name", default="", help="name of the row; by default that of the model")
     one.add_argument("--set", action="append", default=[], help="NAME=VALUE of plain model and student")
-    one.add_argument("--trust", type=float, help="share of the teacher; by default chosen on held-out documents")
-    one.add_argument("--longer", type=int, default=1, help="times the epochs of the plain model")
+    one.add_argument("--trust", type=float, default=TRUST, help="share of the teacher")
+    one.add_argument("--epochs", type=int, default=0, help="of the student, which has more texts; 0 = as the plain model")
+    one.add_argument("--keep", type=Path, default=Path(), help="folder for the label sets of test documents")
     one.add_argument("--seeds", default="0")
     one.add_argument("--students-only", action="store_true", help="to compare settings of students")
     one.add_argument("--test", action="store_true", help="open test")

@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
-from conftest import FAST, Toy, toy_documents
+from conftest import FAST, Toy
 from polytag.classifier import Classifier
 from polytag.config.recipe import Recipe
 from polytag.corpus import Corpus
@@ -24,9 +24,9 @@ from polytag.run import Run
 from polytag.scores import Scores
 from polytag.transfer import distillation
 from polytag.transfer import teacher as teachers
-from polytag.transfer.alike_texts import alike
 from polytag.transfer.distillation import Lesson, _labelled_only, distil
 from polytag.transfer.teacher import as_targets, out_of_fold, taught_by
+from polytag.transfer.text_views import views_of
 
 EXACT = Solver(balance=0.0, tolerance=1e-4, prune=0.0, max_passes=20_000)
 QUICK = {"c": [1.0], "ngrams": [1]}
@@ -103,19 +103,23 @@ def test_targets_out_of_fold_are_from_teachers_that_never_saw_the_document(toy: 
     odd = Corpus.of(["xyzzy plugh frotz", "gnusto rezrov yomin"], [["space"], ["opera"]], label_set=toy.train.labels)
     train = toy.train.concat(odd)
     seen: list[tuple[set[str], set[str]]] = []
-    original = teachers._fold
+    original = teachers.without_fold
 
-    def watched(recipe: Recipe, learned: Corpus, texts: list[str], others: list[str]) -> Any:
-        seen.append((set(learned.texts), set(texts)))
-        return original(recipe, learned, texts, others)
+    def watched(recipe: Recipe, corpus: Corpus, part: Any, *rest: Any) -> Any:
+        seen.append(tuple({corpus.texts[row] for row in rows} for rows in part))  # type: ignore[arg-type]
+        return original(recipe, corpus, part, *rest)
 
-    monkeypatch.setattr(teachers, "_fold", watched)
+    monkeypatch.setattr(teachers, "without_fold", watched)
     teacher = Classifier("br", {**QUICK, "min_df": 1}).fit(train)
-    soft, others = out_of_fold(teacher, train, 4, toy.test.texts[:9], Run())
+    soft, views, others = out_of_fold(teacher, train, 4, toy.test.texts[:9], Run(), 2)
     assert others.shape == (9, len(train.labels))
     assert (others.toarray().argmax(axis=1) == teacher.scores(toy.test.texts[:9]).matrix.toarray().argmax(axis=1)).mean() > 0.8
     assert soft.shape == train.truth.shape and len(seen) == 4
     assert not any(learned & held for learned, held in seen)
+    shown = views_of(train.texts, 2, 0)
+    of_views = teacher.scores(shown[:40]).matrix.toarray().argmax(axis=1)
+    assert views.shape == (len(shown), len(train.labels)) and (views.toarray()[:40].argmax(axis=1) == of_views).mean() > 0.7
+    assert (views.toarray()[-4:][np.repeat(odd.truth.toarray() > 0, 2, axis=0)] < 0.1).all(), "nor did it see their views"
     alone, truth = teacher.scores(odd.texts).matrix.toarray(), odd.truth.toarray() > 0
     assert (alone[truth] > 0.3).all() and (soft.toarray()[-2:][truth] < 0.1).all()
     order = [teacher.scores([text]).matrix.toarray().argmax() for text in train.texts[:20]]
@@ -153,26 +157,37 @@ def test_a_student_learns_a_label_that_only_the_teacher_knows(toy: Toy, model: s
     assert student.decision.report["metrics"]["documents"] <= 24  # thresholds are fitted on labelled documents alone
 
 
-@pytest.mark.parametrize(
-    ("values", "asked", "best"),
-    [
-        ({0.3: 5, 0.5: 6, 0.8: 7, 1.0: 6}, [0.3, 0.5, 0.8, 1.0], 0.8),
-        ({0.3: 5, 0.5: 4, 0.1: 6, 0.0: 7}, [0.3, 0.5, 0.1, 0.0], 0.0),
-        ({0.3: 5, 0.5: 5, 0.1: 5}, [0.3, 0.5, 0.1], 0.3),
-        ({0.3: 1, 0.5: 2, 0.8: 3, 1.0: 4}, [0.3, 0.5, 0.8, 1.0], 1.0),
-    ],
-)
-def test_a_linear_student_trusts_more_or_less_as_long_as_it_gets_better(
-    values: dict[float, float], asked: list[float], best: float
-) -> None:
-    seen: list[float] = []
+def test_views_are_parts_of_their_text_in_order_and_more_of_them_begin_with_the_same() -> None:
+    texts = ["a b c d e f g h i j k l", "one two", ""]
+    few, many = views_of(texts, 2, 7), views_of(texts, 5, 7)
+    assert [len(few), len(many)] == [6, 15]
+    assert [many[row * 5 + number] for row in range(3) for number in range(2)] == few
+    assert all(view in text for row, text in enumerate(texts) for view in many[5 * row : 5 * row + 5])
+    assert all(5 <= len(view.split()) <= 11 for view in many[:5]) and len(set(many[:5])) > 1
+    assert many[5:] == ["one two"] * 5 + [""] * 5, "a text of few words is its own view"
+    assert views_of(texts, 5, 8) != many
 
-    def taught(trust: float) -> Any:
-        seen.append(trust)
-        return distillation._Student(trust, values[trust], Classifier())
 
-    assert distillation._climbed(taught).trust == best
-    assert seen == asked
+def test_a_linear_student_keeps_the_words_of_labelled_documents(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts without labels add words where there is room, but do not crowd out those of labelled ones; they count less, too."""
+    teacher = Classifier("br", QUICK).fit(toy.train, toy.valid)
+    lessons: list[Corpus] = []
+    kind = type(teacher.model)
+    fit = kind.fit
+    monkeypatch.setattr(kind, "fit", lambda model, train, valid, run: lessons.append(train) or fit(model, train, valid, run))
+    monkeypatch.setattr(distillation, "_CLEARLY", 9.0)  # the student is taken
+    more = [f"{text} foreign foreign words" for text in toy.test.texts]
+    own = set(Classifier("br", QUICK).fit(toy.train).model.tfidf.terms)  # type: ignore[attr-defined]
+    for room in (0, 1):
+        tight = Recipe("br", {**QUICK, "max_features": len(own) + room}).checked()
+        student = distil(teacher, tight, toy.train, toy.valid, unlabelled=more, lesson=Lesson(folds=2))
+        assert len(set(student.model.tfidf.terms) - own) == room and own <= set(student.model.tfidf.terms)  # type: ignore[attr-defined]
+    last = lessons[-1]
+    assert last.weights is not None and {text: float(w) for text, w in zip(last.texts, last.weights, strict=True)}
+    weight = dict(zip(last.ids, last.weights.tolist(), strict=True))
+    assert all(abs(value - (0.3 if name.startswith(("view", "unlabelled")) else 1)) < 1e-6 for name, value in weight.items())
+    assert sum(name.startswith("view") for name in weight) == 2 * len(toy.train)
+    assert student.recipe.options["balance"] == 0.1
 
 
 def test_texts_that_the_teacher_does_not_know_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -189,9 +204,9 @@ def test_texts_that_the_teacher_does_not_know_are_left_out(caplog: pytest.LogCap
 def test_students_are_compared_on_documents_that_no_teacher_saw(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A linear teacher knows its documents by heart, and so would its student; in the end, the student learns from all."""
     learned: list[Corpus] = []
-    original = teachers._fold
+    original = teachers.without_fold
     monkeypatch.setattr(
-        teachers, "_fold", lambda recipe, corpus, *texts: learned.append(corpus) or original(recipe, corpus, *texts)
+        teachers, "without_fold", lambda recipe, corpus, *rest: learned.append(corpus) or original(recipe, corpus, *rest)
     )
     teacher = Classifier("br", QUICK).fit(toy.train, toy.valid)
     recipe = Recipe("br", QUICK).checked()
@@ -203,10 +218,10 @@ def test_students_are_compared_on_documents_that_no_teacher_saw(toy: Toy, monkey
     student = distil(teacher, recipe, toy.train, toy.valid, lesson=Lesson(folds=2))
     held = set(toy.valid.texts)
     assert len(learned) == 2 and not any(held & set(corpus.texts) for corpus in learned)
-    assert student.decision.report["metrics"]["documents"] in (len(toy.train), len(toy.valid))
+    assert student.decision.report["metrics"]["documents"] == len(toy.train)
     *compared, last = fitted[2:]
-    assert compared and not any(held & set(corpus.texts) for corpus in compared)
-    assert held <= set(last.texts) and len(last) == len(toy.train) + len(toy.valid)
+    assert len(compared) == 2 and not any(held & set(corpus.texts) for corpus in compared)
+    assert held <= set(last.texts) and {len(toy.train) + len(toy.valid)} <= {len(last), len(last) - 2 * len(toy.train)}
 
 
 def test_a_teacher_that_knows_nothing_is_not_believed(toy: Toy, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
@@ -216,51 +231,14 @@ def test_a_teacher_that_knows_nothing_is_not_believed(toy: Toy, monkeypatch: pyt
 
     def noise(_teacher: Any, corpus: Corpus, *_: Any) -> teachers.OutOfFold:
         soft = csr_array((rng.random(corpus.truth.shape) < 0.3).astype(np.float32))
-        return teachers.OutOfFold(soft, csr_array((0, len(corpus.labels)), dtype=np.float32))
+        nothing = csr_array((0, len(corpus.labels)), dtype=np.float32)
+        return teachers.OutOfFold(soft, nothing, nothing)
 
     monkeypatch.setattr(distillation, "out_of_fold", noise)
-    student = distil(teacher, Recipe("br", QUICK).checked(), toy.train, toy.valid, lesson=Lesson(folds=2, trust=0.8))
+    student = distil(teacher, Recipe("br", QUICK).checked(), toy.train, toy.valid, lesson=Lesson(folds=2, trust=1.0))
     assert "the teacher has nothing to teach" in caplog.text
-    whole = toy.train.concat(toy.valid)
-    plain = Classifier("br", QUICK).fit(whole)
+    plain = Classifier("br", QUICK).fit(toy.train, toy.valid)
     assert np.allclose(student.model.score(toy.test.texts).matrix.toarray(), plain.model.score(toy.test.texts).matrix.toarray())
-
-
-@pytest.mark.parametrize(("gain", "taught"), [(0.02, False), (0.04, True)])
-def test_a_student_that_is_not_clearly_better_is_the_plain_model(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch, gain: float, taught: bool
-) -> None:
-    """On 48 held-out documents, .2 over the root of 48 is .029."""
-    teacher = Classifier("br", QUICK).fit(toy.train, toy.valid)
-    monkeypatch.setattr(distillation, "out_of_fold", lambda _teacher, corpus, *_: (corpus.truth, corpus.truth))
-    made = {trust: Classifier() for trust in (0.0, 0.3)}
-    student = distillation._Student
-    monkeypatch.setattr(distillation._School, "student", lambda _, trust: student(trust, 0.5 + gain * (trust > 0), made[trust]))
-    monkeypatch.setattr(distillation._School, "again", lambda _, chosen: chosen.classifier)
-    found = distil(teacher, Recipe("br", QUICK).checked(), toy.train, toy.valid, lesson=Lesson(folds=2, trust=0.3))
-    assert found is made[0.3 if taught else 0.0]
-
-
-def test_texts_of_another_kind_are_left_out(toy: Toy, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    """The teacher is not even asked about them."""
-    rng = np.random.default_rng(0)
-    foreign = [" ".join(rng.choice(["enzyme", "protein", "cell", "membrane", "of", "the"], 9)) for _ in range(150)]
-    more, own = toy_documents(120, seed=9)[0], [*toy.train.texts]
-    rows = alike(own, [*foreign, *more], Run())
-    assert (rows >= 150).all() and 0.75 * 120 < len(rows) <= 120
-    assert "unlabelled texts are like the labelled ones" in caplog.text
-    assert alike(own, foreign[:49], Run()).tolist() == list(range(49)), "too few texts to tell"
-    asked: list[Any] = []
-
-    def ask(_teacher: Any, texts: Any, _run: Run) -> Any:
-        asked.extend(texts)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(distillation, "taught_by", ask)
-    teacher = Classifier("br", QUICK).fit(toy.train, toy.valid)
-    with pytest.raises(KeyboardInterrupt):
-        distil(teacher, Recipe("br", QUICK), toy.train, toy.valid, unlabelled=[*foreign, *more], lesson=Lesson(folds=0))
-    assert asked == [[*foreign, *more][row] for row in alike(toy.train.texts, [*foreign, *more], Run())]
 
 
 def test_rows_of_unlabelled_texts_are_left_out_of_the_hold_out() -> None:
@@ -293,7 +271,7 @@ def test_a_student_that_cannot_and_lessons_without_sense_are_refused(toy: Toy) -
         distil(teacher, Recipe("lp"), toy.train)
     with pytest.raises(ConfigError, match="nothing to learn"):
         distil(teacher, Recipe("br"), toy.train, lesson=Lesson(folds=0))
-    for wrong in ({"folds": 1}, {"trust": 0.0}, {"trust": 1.5}):
+    for wrong in ({"folds": 1}, {"trust": 0.0}, {"trust": 1.5}, {"views": -1}):
         with pytest.raises(ConfigError, match="--"):
             Lesson(**wrong)  # type: ignore[arg-type]
     strange = Corpus.of(["new"], [["unheard"]])

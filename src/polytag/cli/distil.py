@@ -30,9 +30,11 @@ def distil(
         int, typer.Option("--folds", help="teachers for out-of-fold probabilities; 0 = labelled documents keep their labels")
     ] = 5,
     trust: Annotated[
-        float | None,
-        typer.Option("--trust", help="share of the teacher in the targets of labelled documents, up to 1 [default: chosen]"),
-    ] = None,
+        float, typer.Option("--trust", help="share of the teacher in the targets of labelled documents, above 0 and up to 1")
+    ] = 0.5,
+    views: Annotated[
+        int, typer.Option("--views", help="random parts of every labelled document that the teacher labels too; 0 = none")
+    ] = 2,
     resume: ResumeOption = False,
 ) -> None:
     """Train one fast model on what a trained one, such as a mixture, says."""
@@ -42,7 +44,7 @@ def distil(
     from polytag.transfer.distillation import Lesson, distil_run
     from polytag.verbs.training import DataPlan
 
-    lesson, source = Lesson(folds, trust), Classifier.load(run)
+    lesson, source = Lesson(folds, trust, views), Classifier.load(run)
     goal = Recipe(optimise=source.recipe.optimise, closed=source.recipe.closed, min_labels=source.recipe.min_labels)
     recipe = overrides.recipe(None, into, goal)
     path = artefact_folder(run).parent / "recipe.toml"

@@ -67,7 +67,7 @@ class Embed(LinearModel):
         self.network = build_encoder(self.description)
         load_pretrained(self.network, self.encoding.encoder, self.tokens)
         if self.inputs == "both":
-            self.tfidf = Tfidf().fit(texts)
+            self.tfidf = Tfidf().fit(texts) if self.words is None else self.words
         vectors = run.stage("vectors", lambda: {"vectors": self._vectors(texts, run)})["vectors"]
         return Problem.of(self._joined(np.asarray(vectors), texts), corpus)
 

@@ -1,7 +1,8 @@
 """``polytag distil`` as functions: the quality of a teacher, such as a mixture, in one fast model.
 
 The student learns probabilities in place of labels: for labelled documents a mean of the true labels and of what the teacher
-says out of fold, for unlabelled texts what the teacher says. Thresholds are fitted anew, on labelled documents alone.
+says out of fold, for parts of them and for unlabelled texts what the teacher says. Thresholds are fitted anew, on labelled
+documents alone.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,16 +31,18 @@ from polytag.models.model import HeldOut, Model
 from polytag.run import Run
 from polytag.scores import Scores
 from polytag.storage.artefact import artefact_folder, manifest_digest
-from polytag.transfer.alike_texts import alike
 from polytag.transfer.teacher import as_targets, out_of_fold, taught_by
+from polytag.transfer.text_views import views_of
 from polytag.verbs.training import DataPlan
 
 log = logging.getLogger(__name__)
 FOLDS = 5
-_CLEAR = 0.2  # over the root of the held-out documents: smaller gains of linear students were losses on new documents
-_SURELY = 0.05  # a larger gain is enough on any number of documents
-TRUSTS, FIRST = (0.0, 0.1, 0.3, 0.5, 0.8, 1.0), 0.3  # compared for linear students, and the first of them
-TRUST = 0.8  # of networks: the better one of 0.3 and 0.8 on validation documents of reuters and aapd-even
+VIEWS = 2  # parts of every labelled document that a teacher labels too
+TRUST = 0.5  # share of the teacher in the targets of labelled documents
+OTHERS = 0.3  # weight of a text without labels for linear students: its target is no more than what a teacher says
+BALANCE = 0.1  # of linear students: probabilities need less weight for the positives of rare labels than labels do
+STRENGTHS = 1.0, 2.0  # C of linear students: targets that are probabilities, of more texts, need less regularisation
+_CLEARLY = 0.2  # over the root of the held-out documents: a difference in F1 that is more than chance
 SURE = 0.5  # an unlabelled text for which no label is that likely is left out: it is of another kind than the labelled ones
 
 
@@ -48,18 +51,21 @@ class Lesson:
     """How a student learns from a teacher.
 
     ``folds`` is the number of teachers that are trained for out-of-fold probabilities; with 0, labelled documents keep their
-    true labels. ``trust`` is the share of the teacher in the targets of labelled documents. None = 0.8 for networks; linear
-    students are trained with more, or with less, as long as they get better on held-out documents.
+    true labels, and there are no views. ``trust`` is the share of the teacher in the targets of labelled documents, ``views``
+    the number of random parts of each that the teacher labels too.
     """
 
     folds: int = FOLDS
-    trust: float | None = None
+    trust: float = TRUST
+    views: int = VIEWS
 
     def __post_init__(self) -> None:
-        """Check both."""
+        """Check the numbers."""
         if self.folds < 0 or self.folds == 1:
             raise ConfigError(f"--folds is {self.folds}; give 0, for no out-of-fold probabilities, or at least 2")
-        if self.trust is not None and not 0 < self.trust <= 1:
+        if self.views < 0:
+            raise ConfigError(f"--views is {self.views}; give 0, or the number of parts of every labelled document")
+        if not 0 < self.trust <= 1:
             raise ConfigError(f"--trust is {self.trust:g}; it must be above 0 and at most 1")
 
 
@@ -83,109 +89,65 @@ def distil(
     train, valid = train.with_labels(labels), None if valid is None else valid.with_labels(labels)
     train.require_trainable()
     train, valid, _ = train.hold_out(valid, recipe.seed)
-    if len(unlabelled):
-        rows = run.stage("alike", lambda: {"rows": alike(train.texts, unlabelled, run)})["rows"]
-        unlabelled = [unlabelled[row] for row in np.asarray(rows).tolist()]
-        if not lesson.folds and not unlabelled:
-            raise DataError("none of the unlabelled texts is like the labelled documents; give other texts, or --folds 5")
     if lesson.folds:
-        said, others = out_of_fold(teacher, train, lesson.folds, unlabelled, run)
+        said, seen, others = out_of_fold(teacher, train, lesson.folds, unlabelled, run, lesson.views)
     else:
         taught = run.stage("unlabelled", lambda: taught_by(teacher, unlabelled, run)._asdict())
-        said, others = train.truth, csr_array(taught["soft"])
+        said, seen, others = train.truth, train.truth[:0], csr_array(taught["soft"])
     more = _known(unlabelled, others, labels, run) if len(unlabelled) else None
-    school = _School(recipe, train, valid, said, more, run)
-    trust = (lesson.trust or TRUST) if lesson.folds else 0.0  # linear students that choose their own start at FIRST
-    if not school.linear:
-        return school.student(trust).classifier
-    best = _climbed(school.student) if lesson.folds and lesson.trust is None else school.student(trust)
-    plain = dataclasses.replace(school, more=None).student(0.0)
-    if valid is not None and best.value - plain.value < min(_CLEAR / math.sqrt(len(valid)), _SURELY):
-        log.warning(
-            "the teacher has nothing to teach: %.4f without it, %.4f with it, on held-out documents", plain.value, best.value
-        )
-        best, school = plain, dataclasses.replace(school, more=None)
-    return school.again(best)
+    if seen.shape[0]:
+        shown = _unsure("view", views_of(train.texts, lesson.views, teacher.recipe.seed), seen, labels)
+        more = shown if more is None else shown.concat(more)
+    trust = lesson.trust if lesson.folds else 0.0
+    soft = train if not trust else dataclasses.replace(train, soft=_blend(train.truth, said, trust))
+    if Classifier(recipe).model.learns_from_valid:
+        return _linear_student(recipe, soft, (train, valid), more, run)
+    model = Classifier(recipe).model
+    with run.part("student") as inner:
+        held = model.fit(soft if more is None else soft.concat(more), valid, inner)
+    return Classifier.of_trained(model, recipe, held, train, valid)
 
 
-class _Student(NamedTuple):
-    """A student, its trust in the teacher, and its metric on documents that no teacher saw."""
+def _linear_student(
+    recipe: Recipe, soft: Corpus, known: tuple[Corpus, Corpus | None], more: Corpus | None, run: Run
+) -> Classifier:
+    """The student, or the model without a teacher if that is clearly better on documents that neither has seen.
 
-    trust: float
-    value: float
-    classifier: Classifier
-
-
-@dataclass(frozen=True)
-class _School:
-    """What students learn: documents with true labels and with what teachers say, and further texts; and the held-out documents.
-
-    No teacher was trained on the held-out documents. A linear teacher knows its documents by heart, and a linear student learns
-    that from it: on documents of a teacher, a student with more trust always looks better.
+    The words are those of the model without a teacher, and of texts without labels where there is room. No teacher was trained on
+    the validation documents: a linear teacher knows its documents by heart, and a linear student learns that from it, so there it
+    looks better than it is. In the end the student is trained on them too; calibration and decision stay.
     """
-
-    recipe: Recipe
-    train: Corpus
-    valid: Corpus | None
-    said: csr_array
-    more: Corpus | None
-    run: Run
-
-    @property
-    def linear(self) -> bool:
-        """Whether the student would use held-out documents for training."""
-        return Classifier(self.recipe).model.learns_from_valid
-
-    def student(self, trust: float) -> _Student:
-        """Train with this trust in the teacher; thresholds are fitted out of fold or on held-out documents, as is better."""
-        model = Classifier(self.recipe).model
-        with self.run.part(f"student-{trust:g}-{0 if self.more is None else len(self.more)}") as inner:
-            held = model.fit(self._taught(trust), None if self.linear else self.valid, inner)
-        if self.linear:
-            held = _labelled_only(held, len(self.train), 0 if self.more is None else len(self.more))
-        found = [self._judged(trust, model, held, own=not self.linear)]
-        if self.linear and self.valid is not None:
-            found.append(self._judged(trust, model, HeldOut(self.valid.truth, model.score(self.valid.texts)), own=True))
-        best = max(found, key=lambda one: one.value)
-        self.run.log("student", {"trust": trust, "value": best.value})
-        return best
-
-    def _judged(self, trust: float, model: Model, held: HeldOut | None, *, own: bool) -> _Student:
-        """A student with a decision fitted on these scores; ``own`` if they are those of the held-out documents."""
-        found = Classifier.of_trained(model, self.recipe, held, self.train, self.valid)
-        report = found.decision.report
-        if own or self.valid is None:
-            return _Student(
-                trust, float(report.get("cross_fitted", {}).get(report.get("rule"), report.get("fitted", 0.0))), found
-            )
-        sets = found.outcome(self.valid).predicted
-        return _Student(trust, float(main_metrics(self.valid.truth, sets)[self.recipe.optimise]), found)
-
-    def again(self, student: _Student) -> Classifier:
-        """A linear student that is trained again, on the held-out documents too; calibration and decision stay."""
-        found = student.classifier
-        if self.valid is not None:
-            with self.run.part("again") as inner:
-                found.model = Classifier(self.recipe).model
-                found.model.fit(self._taught(student.trust).concat(self.valid), None, inner)
-        return found
-
-    def _taught(self, trust: float) -> Corpus:
-        train = self.train if not trust else dataclasses.replace(self.train, soft=_blend(self.train.truth, self.said, trust))
-        return train if self.more is None else train.concat(self.more)
+    train, valid = known
+    lessons = soft if more is None else soft.concat(dataclasses.replace(more, weights=np.full(len(more), OTHERS, np.float32)))
+    with run.part("plain") as inner:
+        plain = Classifier(recipe).fit(train, None, inner)
+    student = Classifier(dataclasses.replace(recipe, options={"balance": BALANCE, "c": list(STRENGTHS), **recipe.options}))
+    others = [] if more is None else more.texts
+    held = _fitted(student, plain.model, lessons, others, "student", run)
+    held = _labelled_only(held, len(train), len(lessons) - len(train))
+    student = Classifier.of_trained(student.model, student.recipe, held, train, valid)
+    if valid is None:
+        return student
+    values = [float(main_metrics(valid.truth, one.outcome(valid).predicted)[recipe.optimise]) for one in (plain, student)]
+    run.log("students", {"plain": values[0], "taught": values[1], "documents": len(valid)})
+    if values[1] < values[0] - _CLEARLY / math.sqrt(len(valid)):
+        log.warning("the teacher has nothing to teach: %.4f without it, %.4f with it, on held-out documents", *values)
+        with run.part("again") as inner:
+            return Classifier(recipe).fit(train, valid, inner)
+    strength = student.model.prior.strength  # type: ignore[attr-defined]
+    last = Classifier(dataclasses.replace(student.recipe, options={**student.recipe.options, "c": [strength]}))
+    _fitted(last, plain.model, lessons.concat(valid), others, "again", run)
+    student.model = last.model
+    return student
 
 
-def _climbed(taught: Callable[[float], _Student]) -> _Student:
-    """The best linear student: with more trust, or else with less, as long as it gets better."""
-    at = TRUSTS.index(FIRST)
-    best = taught(TRUSTS[at])
-    for step in (1, -1):
-        first = at
-        while 0 <= at + step < len(TRUSTS) and (other := taught(TRUSTS[at + step])).value > best.value:
-            at, best = at + step, other
-        if at != first:
-            break
-    return best
+def _fitted(student: Classifier, plain: Model, lessons: Corpus, others: Sequence[str], name: str, run: Run) -> HeldOut | None:
+    """Train the model of a student with the words of the plain one and of others, and return its out-of-fold scores."""
+    model: Any = student.model
+    model.take_words(plain, others)
+    with run.part(name) as inner:
+        held: HeldOut | None = model.fit(lessons, None, inner)
+    return held
 
 
 def _labels_of(teacher: Classifier, train: Corpus, valid: Corpus | None) -> Any:
@@ -214,10 +176,13 @@ def _known(texts: Sequence[str], soft: csr_array, labels: Any, run: Run) -> Corp
         log.warning(
             "the teacher is sure of a label for %s of %s unlabelled texts; the others are left out", len(rows), len(texts)
         )
-    if not len(rows):
-        return None
-    ids = [f"unlabelled-{number + 1}" for number in rows.tolist()]
-    return Corpus(ids, [texts[row] for row in rows.tolist()], labels, csr_array(likely[rows]), soft=csr_array(soft[rows]))
+    return _unsure("unlabelled", [texts[row] for row in rows.tolist()], csr_array(soft[rows]), labels) if len(rows) else None
+
+
+def _unsure(name: str, texts: Sequence[str], soft: csr_array, labels: Any) -> Corpus:
+    """Texts with the probabilities of a teacher; what is likely counts as true where labels are asked for."""
+    likely = csr_array((soft >= SURE).astype(np.float32))
+    return Corpus([f"{name}-{number + 1}" for number in range(len(texts))], list(texts), labels, likely, soft=soft)
 
 
 def _labelled_only(held: HeldOut | None, first: int, more: int) -> HeldOut | None:

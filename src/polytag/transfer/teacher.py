@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from functools import partial, reduce
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -22,6 +22,7 @@ from polytag.models.mixture.part import Part
 from polytag.run import Run
 from polytag.scores import Scores
 from polytag.storage.state_json import State
+from polytag.transfer.text_views import views_of
 
 CERTAIN = 0.01  # probabilities nearer than this to 0 or 1 are 0 or 1, so that targets are sparse
 _AT_ONCE = 2_000  # texts that are scored at once
@@ -56,13 +57,30 @@ def as_targets(scores: Scores) -> csr_array:
 
 
 class OutOfFold(NamedTuple):
-    """Probabilities of training documents by teachers that were trained without them, and of other texts, the mean of all."""
+    """Probabilities of training documents and of their views by a teacher that was trained without them, and of other texts.
+
+    The views of a document follow each other. Other texts have the mean of all teachers.
+    """
 
     labelled: csr_array
+    views: csr_array
     others: csr_array
 
+    @classmethod
+    def of(cls, said: Sequence[State], parts: Sequence[tuple[Any, Any]], views: int) -> Self:
+        """What the teachers say together; ``parts`` are the rows that each has learned from, and those that it has not."""
+        held = np.concatenate([rows for _, rows in parts])
+        further = np.repeat(held * views, views) + np.tile(np.arange(views), len(held))
+        mean = csr_array(reduce(add, [csr_array(one["others"]) for one in said]) * np.float32(1 / len(said)))
+        mean.sort_indices()
+        return cls(
+            csr_array(stack_rows([csr_array(one["soft"]) for one in said])[np.argsort(held, kind="stable")]),
+            csr_array(stack_rows([csr_array(one["views"]) for one in said])[np.argsort(further, kind="stable")]),
+            as_targets(Scores(mean, (), "probability", 0.0)),
+        )
 
-def out_of_fold(teacher: Classifier, corpus: Corpus, folds: int, others: Sequence[str], run: Run) -> OutOfFold:
+
+def out_of_fold(teacher: Classifier, corpus: Corpus, folds: int, others: Sequence[str], run: Run, views: int = 0) -> OutOfFold:
     """What teachers say that were trained on these documents alone, each without a fold.
 
     A teacher would be over-confident about its own training documents. So its recipe is trained again without each fold; a
@@ -70,24 +88,25 @@ def out_of_fold(teacher: Classifier, corpus: Corpus, folds: int, others: Sequenc
     """
     recipe = _repeatable(teacher)
     parts = corpus.folds(folds, seed=recipe.seed)
-    found: list[csr_array] = []
-    further: list[csr_array] = []
-    for number, (learned, held) in enumerate(run.track(parts, "teachers without a fold"), start=1):
-        make = partial(_fold, recipe, corpus.subset(learned), corpus.subset(held).texts, others)
-        state = run.stage(f"teacher{number}", make)
-        found.append(csr_array(state["soft"]))
-        further.append(csr_array(state["others"]))
-    back = np.argsort(np.concatenate([held for _, held in parts]), kind="stable")
-    more = csr_array(reduce(add, further) * np.float32(1 / folds))
-    more.sort_indices()
-    return OutOfFold(csr_array(stack_rows(found)[back]), as_targets(Scores(more, (), "probability", 0.0)))
+    said = []
+    for number, part in enumerate(run.track(parts, "teachers without a fold"), start=1):
+        make = partial(without_fold, recipe, corpus, part, others, views)
+        said.append(run.stage(f"teacher{number}", make, key={"views": views}))
+    return OutOfFold.of(said, parts, views)
 
 
-def _fold(recipe: Recipe, learned: Corpus, texts: Sequence[str], others: Sequence[str]) -> State:
-    quiet = Run(None, progress=False)
-    teacher = Classifier(recipe).fit(learned, None, quiet)
-    more = taught_by(teacher, others, quiet).soft if len(others) else csr_array((0, len(learned.labels)), dtype=np.float32)
-    return {"soft": taught_by(teacher, texts, quiet).soft, "others": more}
+def without_fold(recipe: Recipe, corpus: Corpus, part: tuple[Any, Any], others: Sequence[str], views: int) -> State:
+    """What a teacher without a fold says about its documents, their views and other texts; ``part`` has its rows and others."""
+    quiet, (learned, held) = Run(None, progress=False), part
+    teacher = Classifier(recipe).fit(corpus.subset(learned), None, quiet)
+    shown = views_of(corpus.texts, views, recipe.seed)
+    asked = {
+        "soft": [corpus.texts[row] for row in held.tolist()],
+        "views": [shown[row * views + number] for row in held.tolist() for number in range(views)],
+        "others": others,
+    }
+    nothing = csr_array((0, len(corpus.labels)), dtype=np.float32)
+    return {key: taught_by(teacher, texts, quiet).soft if len(texts) else nothing for key, texts in asked.items()}
 
 
 def _repeatable(teacher: Classifier) -> Recipe:

@@ -55,6 +55,8 @@ class LinearModel(Model):
     kept: KeptRows | None = field(init=False, repr=False, default=None)
     matching: TextWeights | None = field(init=False, repr=False, default=None)
     start: LinearModel | None = field(init=False, repr=False, default=None)
+    words: Any = field(init=False, repr=False, default=None)
+    """The words to use, in place of those that ``fit`` would choose among the texts of all documents."""
     known: Any = field(init=False, repr=False, default=None)
     """While learning on without old rows: the earlier result of ``_train``, for as many features and labels as now."""
 
@@ -77,6 +79,11 @@ class LinearModel(Model):
         self.labels = corpus.labels
         self.matching = self._fit_matching(problem) if self.kept is not None else None
         return held if held is None or self.start is None else held._replace(rows=None)
+
+    def take_words(self, other: Any, texts: Sequence[str]) -> None:
+        """Let ``fit`` use the words of a trained model, and those of further texts as far as there is room for more."""
+        other.require_fitted()
+        self.words = other.tfidf.grown(texts) if len(texts) and len(other.tfidf.keys) else other.tfidf
 
     def _finish(self, problem: Problem, strength: float) -> None:
         """Train on all documents, and keep what learning on needs."""

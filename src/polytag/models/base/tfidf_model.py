@@ -41,6 +41,9 @@ class TfidfModel(LinearModel):
     def _begin(self, corpus: Corpus, parts: Folds, run: Run) -> Problem:
         """The tf-idf rows; of several n-gram lengths, the one with the best metric on the first fold."""
         texts = self._prepared(corpus.texts)
+        if self.words is not None:
+            self.tfidf = self.words
+            return Problem.of(self.tfidf.transform(texts), corpus)
         best, found = -1.0, None
         lengths = sorted(set(self.features.ngrams)) if len(corpus) >= _FEWEST and parts else [min(self.features.ngrams)]
         for length in lengths:
