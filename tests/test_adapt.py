@@ -17,7 +17,15 @@ from polytag.errors import ConfigError, DataError  # noqa: E402
 from polytag.nn.encoding.encoders import WordEncoder, build_encoder  # noqa: E402
 from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained  # noqa: E402
 from polytag.nn.training.batch import TokenArrays  # noqa: E402
-from polytag.nn.unlabelled.masked_tokens import Hiding, MaskedNetwork, in_pieces, masked_loss, pair_loss, random_part  # noqa: E402
+from polytag.nn.unlabelled.objectives import (  # noqa: E402
+    Hiding,
+    MaskedNetwork,
+    in_pieces,
+    masked_loss,
+    pair_loss,
+    random_part,
+    words_loss,
+)
 from polytag.transfer.adaptation import Adaptation, adapt  # noqa: E402
 from toys import shaken, tiny_bert, toy_corpus  # noqa: E402
 
@@ -88,6 +96,29 @@ def test_pairs_are_nearer_to_themselves_than_to_others() -> None:
     assert math.isclose(float(pair_loss(network, ((ids, mask), (ids, mask))).detach()), expected, rel_tol=1e-4)
 
 
+def test_words_are_those_of_the_whole_text_by_their_rarity() -> None:
+    """Against numpy: the vectors are of a part, the words of all of the text; a word counts once, special tokens do not."""
+    torch.manual_seed(3)
+    counts = np.arange(50) * 10
+    counts[:4] = 0
+    network = shaken(MaskedNetwork(WordEncoder(50, 8), counts))
+    ids, mask, _ = hidden_batch()
+    ids, mask = ids[:12], mask[:12]
+    torch.manual_seed(4)
+    found = float(words_loss(network, ids, mask).detach())
+    torch.manual_seed(4)
+    shown, kept = random_part(ids, mask)
+    states, each = network.encoder(shown, kept).detach(), []
+    share = (counts + 0.5) / (counts.sum() + 25)
+    for row in range(12):
+        words = sorted({int(token) for token in ids[row][mask[row]] if token > 3})
+        weight = -np.log(share[words]) / -np.log(share[words]).sum()
+        for vector in (states[row][kept[row]].mean(dim=0), states[row, 0]):
+            logits = network.logits(vector).detach().double().numpy()
+            each.append(-(weight * (logits[words] - math.log(np.exp(logits).sum()))).sum())
+    assert math.isclose(found, float(np.mean(each)), rel_tol=1e-4)
+
+
 def test_long_texts_are_cut_into_pieces_without_losing_a_token() -> None:
     arrays = TokenArrays(np.arange(47, dtype=np.int32), np.array([0, 5, 5, 30, 47], dtype=np.int64))
     found = in_pieces(arrays, 10, least=6)
@@ -115,7 +146,7 @@ def test_a_part_of_a_text_starts_at_the_front_and_tells_nothing_of_another_part(
     assert abs(float(torch.corrcoef(torch.stack([starts[long], other]).double())[0, 1])) < 0.3
 
 
-@pytest.mark.parametrize("objective", ["masked", "both", "pairs", "parts"])
+@pytest.mark.parametrize("objective", ["masked", "words", "both", "pairs", "parts"])
 def test_the_loss_falls_and_models_take_the_folder(encoder: Path, tmp_path: Path, objective: str) -> None:
     settings = Adaptation(objective, epochs=6, batch_size=16, rate=2e-3, max_length=32, device="cpu", precision="fp32")
     found = adapt(TEXTS, str(encoder), tmp_path / "adapted", settings)

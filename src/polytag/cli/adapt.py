@@ -17,7 +17,11 @@ def adapt(
     encoder: Annotated[str, typer.Option("--encoder", help="minilm (packaged), or a Hugging Face id or folder")] = "minilm",
     out: Annotated[Path, typer.Option("--out", help="folder of the adapted encoder")] = Path("encoder"),
     objective: Annotated[
-        str, typer.Option("--objective", help="masked = hidden tokens; contrastive: parts = of a text, pairs = dropout; or both")
+        str,
+        typer.Option(
+            "--objective",
+            help="masked = hidden tokens; words = of a text by a part; parts, pairs = contrastive; both = masked, pairs",
+        ),
     ] = "masked",
     epochs: Annotated[int, typer.Option("--epochs", help="passes over the texts", min=1)] = 1,
     minutes: Annotated[float, typer.Option("--minutes", help="maximum minutes of training; 0 = no limit", min=0)] = 0.0,

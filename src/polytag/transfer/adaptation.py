@@ -27,11 +27,21 @@ from polytag.nn.training.batch import Batch, Documents, Examples, Layout, TokenA
 from polytag.nn.training.devices import autocast, pick_device, pick_precision
 from polytag.nn.training.loop import Goal, seeded, steps_in, train
 from polytag.nn.training.optimiser import Setup
-from polytag.nn.unlabelled.masked_tokens import SHARE, Hiding, MaskedNetwork, in_pieces, masked_loss, pair_loss, random_part
+from polytag.nn.unlabelled.objectives import (
+    SHARE,
+    Hiding,
+    MaskedNetwork,
+    in_pieces,
+    masked_loss,
+    pair_loss,
+    random_part,
+    words_loss,
+)
 from polytag.run import Run
 from polytag.text.tokens import SubwordTokens
 
-OBJECTIVES = ("masked", "pairs", "parts", "both")
+OBJECTIVES = ("masked", "words", "pairs", "parts", "both")
+_PAIRED, _MASKED = ("pairs", "parts", "both"), ("masked", "both")
 _HELD, _HELD_MOST = 20, 1_000  # one text in twenty is held out, at most a thousand
 _FEWEST = 20  # texts
 
@@ -59,7 +69,7 @@ class Adaptation:
             raise ConfigError(f"--device is {self.device!r}; choose from {', '.join(DEVICES)}")
         if not 0 < self.share < 1:
             raise ConfigError(f"--share is {self.share:g}; it must be above 0 and below 1")
-        if self.objective != "masked" and self.batch_size < 2:
+        if self.objective in _PAIRED and self.batch_size < 2:
             raise ConfigError(f"--batch-size is {self.batch_size}, but pairs need at least 2 texts in a batch")
 
     def setup(self) -> Setup:
@@ -122,7 +132,7 @@ class _Work(NamedTuple):
         counts = np.bincount(parts[0].ids, minlength=tokens.size)
         with seeded(settings.seed):
             network = MaskedNetwork(encoder, counts)
-        mask = -1 if settings.objective in ("pairs", "parts") else _mask_token(tokens)
+        mask = _mask_token(tokens) if settings.objective in _MASKED else -1
         special = (*tokens.prefix, *tokens.suffix, tokens.pad)
         hiding = Hiding(mask, special, tokens.size, settings.share)
         nothing = csr_array(np.zeros((len(parts[0].offsets) - 1, 0), dtype=np.float32))
@@ -131,11 +141,12 @@ class _Work(NamedTuple):
     def loss(self, network: nn.Module, batch: Batch) -> Tensor:
         """The objective of a batch."""
         assert isinstance(network, MaskedNetwork)
-        kind = self.settings.objective
-        masked = 0.0 if kind in ("pairs", "parts") else masked_loss(network, batch.ids, batch.mask, self.hiding)
-        whole = batch.ids, batch.mask
+        kind, whole = self.settings.objective, (batch.ids, batch.mask)
+        if kind == "words":
+            return words_loss(network, *whole)
+        masked = masked_loss(network, *whole, self.hiding) if kind in _MASKED else 0.0
         views = (random_part(*whole), random_part(*whole)) if kind == "parts" else (whole, whole)
-        paired = 0.0 if kind == "masked" else pair_loss(network, views)
+        paired = pair_loss(network, views) if kind in _PAIRED else 0.0
         total: Tensor = torch.as_tensor(masked + paired)
         return total
 
@@ -173,7 +184,7 @@ def _mask_token(tokens: SubwordTokens) -> int:
     for name in ("[MASK]", "<mask>"):
         if (found := tokens.tokeniser.token_to_id(name)) is not None:
             return int(found)
-    raise ConfigError("the encoder's tokeniser has no mask token; adapt it with --objective parts")
+    raise ConfigError("the encoder's tokeniser has no mask token; adapt it with --objective words")
 
 
 def _fingerprint(texts: Sequence[str], tokens: SubwordTokens, settings: Adaptation) -> str:

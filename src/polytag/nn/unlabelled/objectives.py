@@ -1,4 +1,4 @@
-"""Objectives without labels: tokens that were hidden from an encoder (Devlin et al. 2019), and two views of one text.
+"""Objectives without labels: hidden tokens (Devlin et al. 2019), two views of one text, and its words by the vector of a part.
 
 All shapes depend on the padded length only, and nothing waits for the device, so that a step can be captured as a CUDA graph.
 """
@@ -25,6 +25,8 @@ _HIDDEN, _REPLACED = 0.8, 0.1  # of these, the share that is hidden and that is 
 class MaskedNetwork(nn.Module):
     """An encoder, one layer, and the encoder's own token embeddings as the output layer."""
 
+    rarity: Tensor
+
     def __init__(self, encoder: Encoder, counts: NDArray[np.int64]) -> None:
         """``counts`` are the frequencies of the tokens, at which the output layer starts."""
         super().__init__()
@@ -37,6 +39,8 @@ class MaskedNetwork(nn.Module):
             nn.init.zeros_(self.between.bias)
         share = (counts + 0.5) / (counts.sum() + 0.5 * len(counts))
         self.bias = nn.Parameter(torch.from_numpy(np.log(share).astype(np.float32)))
+        rarity = np.where(counts > 0, -np.log(share), 0).astype(np.float32)  # special tokens are in no text, and count 0
+        self.register_buffer("rarity", torch.from_numpy(rarity), persistent=False)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The states of the encoder."""
@@ -104,13 +108,30 @@ def pair_loss(network: MaskedNetwork, views: tuple[View, View], temperature: flo
 
     With the same view twice they differ by dropout (SimCSE, Gao et al. 2021).
     """
-    vectors = []
-    for ids, mask in views:
-        weight = mask[..., None].float()
-        states = network(ids, mask).float()
-        vectors.append(functional.normalize((states * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1), dim=1))
+    vectors = [functional.normalize(_mean(network(*view), view[1]), dim=1) for view in views]
     similar = vectors[0] @ vectors[1].T / temperature  # (batch, batch)
     return functional.cross_entropy(similar, torch.arange(len(similar), device=similar.device))
+
+
+def words_loss(network: MaskedNetwork, ids: Tensor, mask: Tensor) -> Tensor:
+    """The tokens of a text, predicted from the vector of a random part of it: each counts once, by its rarity.
+
+    The vector is the mean of the states, and the state of the first token: models pool by either. As in a classifier, one vector
+    has to tell what a whole text is about.
+    """
+    part = random_part(ids, mask)
+    states = network(*part)  # (batch, length, hidden)
+    size = len(network.bias)
+    wanted = torch.zeros((len(ids), size), device=ids.device).scatter(1, ids, mask.float()) * network.rarity  # (batch, tokens)
+    wanted = wanted / wanted.sum(dim=1, keepdim=True).clamp(min=1e-6)
+    each = [functional.log_softmax(network.logits(vector).float(), dim=1) for vector in (_mean(states, part[1]), states[:, 0])]
+    return -sum(((wanted * one).sum(dim=1).mean() for one in each), start=torch.zeros((), device=ids.device)) / len(each)
+
+
+def _mean(states: Tensor, mask: Tensor) -> Tensor:
+    """The mean of the states of a text (batch, hidden), in float32."""
+    weight = mask[..., None].float()
+    return (states.float() * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1)
 
 
 def random_part(ids: Tensor, mask: Tensor) -> View:
