@@ -536,7 +536,7 @@ def test_a_training_that_takes_too_long_is_ended(toy: Toy) -> None:
 def test_the_verb(polytag: Command, toy: Toy, tmp_path: Path) -> None:
     toy.train.write(tmp_path / "train.jsonl")
     toy.test.write(tmp_path / "test.jsonl")
-    done = polytag("auto", tmp_path / "train.jsonl", "--minutes", 0.5, "--out", tmp_path / "run", "--predict-speed", 1)
+    done = polytag("auto", tmp_path / "train.jsonl", "--minutes", 0.25, "--out", tmp_path / "run", "--predict-speed", 1)
     assert done.code == 0, done.err
     assert " alone " in done.err
     assert polytag("evaluate", tmp_path / "run", tmp_path / "test.jsonl").code == 0

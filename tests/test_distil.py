@@ -192,12 +192,12 @@ def test_a_linear_student_keeps_the_words_of_labelled_documents(toy: Toy, monkey
 
 def test_texts_that_the_teacher_does_not_know_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     soft = csr_array(np.array([[0.2, 0.4], [0.5, 0], [0, 0], [0.1, 0.9]], dtype=np.float32))
-    found = distillation._known(["a", "b", "c", "d"], soft, LabelSet(["x", "y"]), Run())
+    found = distillation._known(["a", "b", "c", "d"], soft, LabelSet(["x", "y"]), None, Run())
     assert found is not None and found.soft is not None
     assert found.texts == ["b", "d"] and np.allclose(found.soft.toarray(), [[0.5, 0], [0.1, 0.9]])
     assert found.truth.toarray().tolist() == [[1, 0], [0, 1]]
     assert not caplog.text, "half of the texts are enough"
-    assert distillation._known(["c"], soft[[2]], LabelSet(["x", "y"]), Run()) is None
+    assert distillation._known(["c"], soft[[2]], LabelSet(["x", "y"]), None, Run()) is None
     assert "sure of a label for 0 of 1 unlabelled texts" in caplog.text
 
 

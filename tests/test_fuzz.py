@@ -31,7 +31,7 @@ def tried(models: tuple[str, ...], most: int, out: Path) -> list[dict[str, objec
 def test_a_sample_of_forged_artefacts_is_refused_or_harmless(models: tuple[str, ...], tmp_path: Path) -> None:
     if models[0] in NETWORKS:
         pytest.importorskip("torch")
-    for row in tried(models, 30, tmp_path / "rows.json"):
+    for row in tried(models, 18, tmp_path / "rows.json"):
         assert row["bad"] == [], row["model"]
         assert int(str(row["tried"])) >= 25 and int(str(row["refused"])) > 0.3 * int(str(row["tried"]))
 

@@ -94,22 +94,25 @@ def distil(
     else:
         taught = run.stage("unlabelled", lambda: taught_by(teacher, unlabelled, run)._asdict())
         said, seen, others = train.truth, train.truth[:0], csr_array(taught["soft"])
-    more = _known(unlabelled, others, labels, run) if len(unlabelled) else None
-    if seen.shape[0]:
-        shown = _unsure("view", views_of(train.texts, lesson.views, teacher.recipe.seed), seen, labels)
-        more = shown if more is None else shown.concat(more)
     trust = lesson.trust if lesson.folds else 0.0
-    soft = train if not trust else dataclasses.replace(train, soft=_blend(train.truth, said, trust))
-    if Classifier(recipe).model.learns_from_valid:
-        return _linear_student(recipe, soft, (train, valid), more, run)
+    lessons = train if not trust else dataclasses.replace(train, soft=_blend(train.truth, said, trust))
     model = Classifier(recipe).model
+    weight = OTHERS if model.learns_from_valid else None
+    if seen.shape[0]:
+        shown = views_of(train.texts, lesson.views, teacher.recipe.seed)
+        lessons = lessons.concat(_unsure("view", shown, seen, labels, weight))
+    texts: list[str] = []
+    if len(unlabelled) and (more := _known(unlabelled, others, labels, weight, run)) is not None:
+        lessons, texts = lessons.concat(more), more.texts
+    if model.learns_from_valid:
+        return _linear_student(recipe, lessons, (train, valid), texts, run)
     with run.part("student") as inner:
-        held = model.fit(soft if more is None else soft.concat(more), valid, inner)
+        held = model.fit(lessons, valid, inner)
     return Classifier.of_trained(model, recipe, held, train, valid)
 
 
 def _linear_student(
-    recipe: Recipe, soft: Corpus, known: tuple[Corpus, Corpus | None], more: Corpus | None, run: Run
+    recipe: Recipe, lessons: Corpus, known: tuple[Corpus, Corpus | None], others: list[str], run: Run
 ) -> Classifier:
     """The student, or the model without a teacher if that is clearly better on documents that neither has seen.
 
@@ -118,11 +121,9 @@ def _linear_student(
     looks better than it is. In the end the student is trained on them too; calibration and decision stay.
     """
     train, valid = known
-    lessons = soft if more is None else soft.concat(dataclasses.replace(more, weights=np.full(len(more), OTHERS, np.float32)))
     with run.part("plain") as inner:
         plain = Classifier(recipe).fit(train, None, inner)
     student = Classifier(dataclasses.replace(recipe, options={"balance": BALANCE, "c": list(STRENGTHS), **recipe.options}))
-    others = [] if more is None else more.texts
     held = _fitted(student, plain.model, lessons, others, "student", run)
     held = _labelled_only(held, len(train), len(lessons) - len(train))
     student = Classifier.of_trained(student.model, student.recipe, held, train, valid)
@@ -167,7 +168,7 @@ def _blend(truth: csr_array, soft: csr_array, trust: float) -> csr_array:
     return as_targets(Scores(mixed, (), "probability", 0.0))
 
 
-def _known(texts: Sequence[str], soft: csr_array, labels: Any, run: Run) -> Corpus | None:
+def _known(texts: Sequence[str], soft: csr_array, labels: Any, weight: float | None, run: Run) -> Corpus | None:
     """Unlabelled texts with the probabilities of the teacher; those that it does not know are left out."""
     likely = csr_array((soft >= SURE).astype(np.float32))
     rows = np.flatnonzero(np.diff(likely.indptr))
@@ -176,13 +177,16 @@ def _known(texts: Sequence[str], soft: csr_array, labels: Any, run: Run) -> Corp
         log.warning(
             "the teacher is sure of a label for %s of %s unlabelled texts; the others are left out", len(rows), len(texts)
         )
-    return _unsure("unlabelled", [texts[row] for row in rows.tolist()], csr_array(soft[rows]), labels) if len(rows) else None
+    if not len(rows):
+        return None
+    return _unsure("unlabelled", [texts[row] for row in rows.tolist()], csr_array(soft[rows]), labels, weight)
 
 
-def _unsure(name: str, texts: Sequence[str], soft: csr_array, labels: Any) -> Corpus:
+def _unsure(name: str, texts: list[str], soft: csr_array, labels: Any, weight: float | None) -> Corpus:
     """Texts with the probabilities of a teacher; what is likely counts as true where labels are asked for."""
     likely = csr_array((soft >= SURE).astype(np.float32))
-    return Corpus([f"{name}-{number + 1}" for number in range(len(texts))], list(texts), labels, likely, soft=soft)
+    weights = None if weight is None else np.full(len(texts), weight, dtype=np.float32)
+    return Corpus([f"{name}-{number + 1}" for number in range(len(texts))], texts, labels, likely, weights=weights, soft=soft)
 
 
 def _labelled_only(held: HeldOut | None, first: int, more: int) -> HeldOut | None:

@@ -26,6 +26,7 @@ from polytag.models.base.text_match import fit_text_weights, texts_of
 from polytag.models.model import Examples, Extension, HeldOut, Model, State, group, model_name
 from polytag.scores import Scores
 from polytag.storage.schema import Schema, Table
+from polytag.text.preprocess import prepare
 
 if TYPE_CHECKING:
     from polytag.corpus import Corpus
@@ -83,7 +84,9 @@ class LinearModel(Model):
     def take_words(self, other: Any, texts: Sequence[str]) -> None:
         """Let ``fit`` use the words of a trained model, and those of further texts as far as there is room for more."""
         other.require_fitted()
-        self.words = other.tfidf.grown(texts) if len(texts) and len(other.tfidf.keys) else other.tfidf
+        self.words = other.tfidf
+        if len(texts) and len(other.tfidf.keys):
+            self.words = other.tfidf.grown(prepare(texts, other.texts.preprocess, other.texts.max_words))
 
     def _finish(self, problem: Problem, strength: float) -> None:
         """Train on all documents, and keep what learning on needs."""
