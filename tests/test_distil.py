@@ -168,13 +168,22 @@ def test_views_are_parts_of_their_text_in_order_and_more_of_them_begin_with_the_
     assert views_of(texts, 5, 8) != many
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_training_again_with_a_known_strength_is_training_without_the_search(toy: Toy, keep: bool) -> None:
+    models: list[Any] = [Classifier("br", {"c": [0.5, 2.0], "ngrams": [1], "keep_features": keep}).model for _ in range(2)]
+    models[0].fit(toy.train, None, Run())
+    models[1].refit(toy.train, models[0].prior.strength, Run())
+    one, other = (model.score(toy.test.texts).matrix.toarray() for model in models)
+    assert np.array_equal(one, other) and (models[0].kept is None) == (models[1].kept is None) == (not keep)
+
+
 def test_a_linear_student_keeps_the_words_of_labelled_documents(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts without labels add words where there is room, but do not crowd out those of labelled ones; they count less, too."""
     teacher = Classifier("br", QUICK).fit(toy.train, toy.valid)
     lessons: list[Corpus] = []
     kind = type(teacher.model)
-    fit = kind.fit
-    monkeypatch.setattr(kind, "fit", lambda model, train, valid, run: lessons.append(train) or fit(model, train, valid, run))
+    refit = kind.refit  # type: ignore[attr-defined]
+    monkeypatch.setattr(kind, "refit", lambda model, corpus, *rest: lessons.append(corpus) or refit(model, corpus, *rest))
     monkeypatch.setattr(distillation, "_CLEARLY", 9.0)  # the student is taken
     more = [f"{text} foreign foreign words" for text in toy.test.texts]
     own = set(Classifier("br", QUICK).fit(toy.train).model.tfidf.terms)  # type: ignore[attr-defined]
@@ -212,9 +221,10 @@ def test_students_are_compared_on_documents_that_no_teacher_saw(toy: Toy, monkey
     recipe = Recipe("br", QUICK).checked()
     fitted: list[Corpus] = []
     fit = type(teacher.model).fit
-    monkeypatch.setattr(
-        type(teacher.model), "fit", lambda model, train, valid, run: fitted.append(train) or fit(model, train, valid, run)
-    )
+    kind = type(teacher.model)
+    monkeypatch.setattr(kind, "fit", lambda model, train, valid, run: fitted.append(train) or fit(model, train, valid, run))
+    refit = kind.refit  # type: ignore[attr-defined]
+    monkeypatch.setattr(kind, "refit", lambda model, corpus, *rest: fitted.append(corpus) or refit(model, corpus, *rest))
     student = distil(teacher, recipe, toy.train, toy.valid, lesson=Lesson(folds=2))
     held = set(toy.valid.texts)
     assert len(learned) == 2 and not any(held & set(corpus.texts) for corpus in learned)

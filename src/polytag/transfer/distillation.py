@@ -27,6 +27,7 @@ from polytag.errors import ConfigError, DataError
 from polytag.formats.document_files import Reader
 from polytag.metrics.of_sets import main_metrics
 from polytag.models.base.judgement import warn_of_ignored
+from polytag.models.base.linear_model import LinearModel
 from polytag.models.model import HeldOut, Model
 from polytag.run import Run
 from polytag.scores import Scores
@@ -123,10 +124,11 @@ def _linear_student(
     train, valid = known
     with run.part("plain") as inner:
         plain = Classifier(recipe).fit(train, None, inner)
-    student = Classifier(dataclasses.replace(recipe, options={"balance": BALANCE, "c": list(STRENGTHS), **recipe.options}))
-    held = _fitted(student, plain.model, lessons, others, "student", run)
-    held = _labelled_only(held, len(train), len(lessons) - len(train))
-    student = Classifier.of_trained(student.model, student.recipe, held, train, valid)
+    recipe_of_student = dataclasses.replace(recipe, options={"balance": BALANCE, "c": list(STRENGTHS), **recipe.options})
+    model = _with_words(recipe_of_student, plain.model, others)
+    with run.part("student") as inner:
+        held = _labelled_only(model.fit(lessons, None, inner), len(train), len(lessons) - len(train))
+    student = Classifier.of_trained(model, recipe_of_student, held, train, valid)
     if valid is None:
         return student
     values = [float(main_metrics(valid.truth, one.outcome(valid).predicted)[recipe.optimise]) for one in (plain, student)]
@@ -135,20 +137,18 @@ def _linear_student(
         log.warning("the teacher has nothing to teach: %.4f without it, %.4f with it, on held-out documents", *values)
         with run.part("again") as inner:
             return Classifier(recipe).fit(train, valid, inner)
-    strength = student.model.prior.strength  # type: ignore[attr-defined]
-    last = Classifier(dataclasses.replace(student.recipe, options={**student.recipe.options, "c": [strength]}))
-    _fitted(last, plain.model, lessons.concat(valid), others, "again", run)
-    student.model = last.model
+    assert model.prior is not None
+    student.model = last = _with_words(recipe_of_student, model, ())
+    last.refit(lessons.concat(valid), model.prior.strength, run)
     return student
 
 
-def _fitted(student: Classifier, plain: Model, lessons: Corpus, others: Sequence[str], name: str, run: Run) -> HeldOut | None:
-    """Train the model of a student with the words of the plain one and of others, and return its out-of-fold scores."""
-    model: Any = student.model
+def _with_words(recipe: Recipe, plain: Model, others: Sequence[str]) -> LinearModel:
+    """The model of a linear student, with the words of the plain one and of other texts."""
+    model = Classifier(recipe).model
+    assert isinstance(model, LinearModel)
     model.take_words(plain, others)
-    with run.part(name) as inner:
-        held: HeldOut | None = model.fit(lessons, None, inner)
-    return held
+    return model
 
 
 def _labels_of(teacher: Classifier, train: Corpus, valid: Corpus | None) -> Any:

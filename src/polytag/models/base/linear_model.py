@@ -76,10 +76,20 @@ class LinearModel(Model):
         chosen, first = self._strength(problem, corpus, parts, run)
         held = self._out_of_fold(problem, corpus, parts, chosen, first, run)
         run.log("final", {"c": chosen, "documents": len(corpus), "features": int(problem.features.shape[1])})
-        self._finish(problem, chosen)
-        self.labels = corpus.labels
-        self.matching = self._fit_matching(problem) if self.kept is not None else None
+        self._conclude(problem, corpus.labels, chosen)
         return held if held is None or self.start is None else held._replace(rows=None)
+
+    def refit(self, corpus: Corpus, strength: float, run: Run) -> None:
+        """Train on all documents with a C that is known, without out-of-fold scores."""
+        problem = self._begin(corpus, [], run)
+        self.kept = self._keep(corpus) if self.learning.keep_features else None
+        self._conclude(problem, corpus.labels, strength)
+
+    def _conclude(self, problem: Problem, labels: LabelSet, strength: float) -> None:
+        """Train on all documents, and fit how texts of labels are compared if rows are kept."""
+        self._finish(problem, strength)
+        self.labels = labels
+        self.matching = self._fit_matching(problem) if self.kept is not None else None
 
     def take_words(self, other: Any, texts: Sequence[str]) -> None:
         """Let ``fit`` use the words of a trained model, and those of further texts as far as there is room for more."""
