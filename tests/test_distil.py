@@ -188,7 +188,7 @@ def test_a_linear_student_keeps_the_words_of_labelled_documents(toy: Toy, monkey
     more = [f"{text} foreign foreign words" for text in toy.test.texts]
     own = set(Classifier("br", QUICK).fit(toy.train).model.tfidf.terms)  # type: ignore[attr-defined]
     for room in (0, 1):
-        tight = Recipe("br", {**QUICK, "max_features": len(own) + room}).checked()
+        tight = Recipe("br", {**QUICK, "c": [0.25], "max_features": len(own) + room}).checked()
         student = distil(teacher, tight, toy.train, toy.valid, unlabelled=more, lesson=Lesson(folds=2))
         assert len(set(student.model.tfidf.terms) - own) == room and own <= set(student.model.tfidf.terms)  # type: ignore[attr-defined]
     last = lessons[-1]
@@ -197,6 +197,7 @@ def test_a_linear_student_keeps_the_words_of_labelled_documents(toy: Toy, monkey
     assert all(abs(value - (0.3 if name.startswith(("view", "unlabelled")) else 1)) < 1e-6 for name, value in weight.items())
     assert sum(name.startswith("view") for name in weight) == 2 * len(toy.train)
     assert student.recipe.options["balance"] == 0.1
+    assert student.model.prior.strength == 0.25, "thresholds are those of this C"  # type: ignore[attr-defined]
 
 
 def test_texts_that_the_teacher_does_not_know_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
