@@ -160,10 +160,11 @@ def learn(told: argparse.Namespace) -> None:
 
     vars(distillation)["out_of_fold"] = known
     own = {**_settings(told.corpus, told.into), **dict(json_item(item) for item in told.set)}
-    shorter = {**own, "epochs": told.epochs} if told.epochs else own
-    kinds = {**({} if told.students_only else {"plain": (own, False)}), "student": (shorter, True)}
+    taught_with = {**own, "epochs": told.epochs} if told.epochs else own
+    kinds = {**({} if told.students_only else {"plain": (own, False)}), "student": (taught_with, True)}
     rows: dict[str, Any] = {"settings": own, "trust": told.trust, "views": told.views, "seeds": told.seeds}
     rows |= {"epochs": told.epochs} if told.epochs else {}
+    told.keep.mkdir(parents=True, exist_ok=True)
     sets: dict[str, list[csr_array]] = {}
     for kind, (options, taught) in kinds.items():
         start, found = time.perf_counter(), []
