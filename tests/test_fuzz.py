@@ -12,6 +12,7 @@ import pytest
 RUNNER = Path(__file__).parent / "fuzz" / "runner.py"
 LINEAR = ("br", "cc", "lp", "xlinear", "nearest")
 NETWORKS = ("sgm", "xbert", "laco")
+SAMPLE = 18  # forgeries of each model
 
 
 def tried(models: tuple[str, ...], most: int, out: Path) -> list[dict[str, object]]:
@@ -31,9 +32,9 @@ def tried(models: tuple[str, ...], most: int, out: Path) -> list[dict[str, objec
 def test_a_sample_of_forged_artefacts_is_refused_or_harmless(models: tuple[str, ...], tmp_path: Path) -> None:
     if models[0] in NETWORKS:
         pytest.importorskip("torch")
-    for row in tried(models, 18, tmp_path / "rows.json"):
+    for row in tried(models, SAMPLE, tmp_path / "rows.json"):
         assert row["bad"] == [], row["model"]
-        assert int(str(row["tried"])) >= 25 and int(str(row["refused"])) > 0.3 * int(str(row["tried"]))
+        assert int(str(row["tried"])) >= SAMPLE and int(str(row["refused"])) > 0.3 * int(str(row["tried"]))
 
 
 def test_an_unchecked_state_would_be_noticed(tmp_path: Path) -> None:
