@@ -10,6 +10,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,10 +34,10 @@ VALUES: tuple[Any, ...] = (
 
 
 class Forgery(NamedTuple):
-    """What was done, and the files of the forged artefact by name."""
+    """What was done, and a function that makes the files of the forged artefact, by name: most are counted, and few are tried."""
 
     what: str
-    files: dict[str, bytes]
+    files: Callable[[], dict[str, bytes]]
 
 
 class Original(NamedTuple):
@@ -109,11 +110,12 @@ def forged_values(original: Original) -> Iterator[Forgery]:
         for other in VALUES:
             if other != value or type(other) is not type(value):
                 tree = replaced(original.tree, path, other)
-                yield Forgery(f"{where} = {text(other)[:40]}", written(tree, original.arrays))
+                yield Forgery(f"{where} = {text(other)[:40]}", partial(written, tree, original.arrays))
         if path:
-            yield Forgery(f"{where} removed", written(removed(original.tree, path), original.arrays))
+            yield Forgery(f"{where} removed", partial(written, removed(original.tree, path), original.arrays))
         if isinstance(value, dict):
-            yield Forgery(f"{where} has more", written(replaced(original.tree, path, {**value, "more": 1}), original.arrays))
+            tree = replaced(original.tree, path, {**value, "more": 1})
+            yield Forgery(f"{where} has more", partial(written, tree, original.arrays))
 
 
 def forged_settings(original: Original) -> Iterator[Forgery]:
@@ -123,17 +125,17 @@ def forged_settings(original: Original) -> Iterator[Forgery]:
         values = [*setting.choices, setting.minimum, setting.maximum, [], ["x"], [2**40], 2**40, 1e300, "words", "bilstm"]
         for value in [value for value in values if value is not None]:
             tree = replaced(original.tree, ("options",), {**options, setting.name: value})
-            yield Forgery(f"setting {setting.name} = {text(value)[:40]}", written(tree, original.arrays))
+            yield Forgery(f"setting {setting.name} = {text(value)[:40]}", partial(written, tree, original.arrays))
 
 
 def forged_arrays(original: Original) -> Iterator[Forgery]:
     """Every array with another type, rank, size or order, and with extreme values."""
     for place, array in original.arrays.items():
         for what, other in wrong_arrays(array):
-            yield Forgery(f"{place} {what}", written(original.tree, {**original.arrays, place: other}))
+            yield Forgery(f"{place} {what}", partial(written, original.tree, {**original.arrays, place: other}))
         others = dict(original.arrays)
         del others[place]
-        yield Forgery(f"{place} removed", written(original.tree, others))
+        yield Forgery(f"{place} removed", partial(written, original.tree, others))
 
 
 def wrong_arrays(array: Any) -> Iterator[tuple[str, Any]]:
@@ -179,7 +181,7 @@ def forged_headers(original: Original) -> Iterator[Forgery]:
         return len(new).to_bytes(8, "little") + new + body
 
     def forged(what: str, made: bytes) -> Forgery:
-        return Forgery(what, written(original.tree, original.arrays, lambda _: made))
+        return Forgery(what, partial(written, original.tree, original.arrays, lambda _: made))
 
     for size in (0, 1, 7, 8, length - 1, length + 1, len(raw), 2**31, 2**63, 2**64 - 1):
         yield forged(f"header of {size} bytes", size.to_bytes(8, "little") + raw[8:])
@@ -206,19 +208,21 @@ def forged_manifests(original: Original) -> Iterator[Forgery]:
     files = written(original.tree, original.arrays)
     array_file = next(name for name in files if name != MANIFEST)
     entry = {"name": array_file, "bytes": len(files[array_file]), "sha256": hashlib.sha256(files[array_file]).hexdigest()}
+
+    def forged(what: str, made: bytes) -> Forgery:
+        return Forgery(what, lambda: {**files, MANIFEST: made})
+
     for format in (0, -1, 2, HUGE, "1", None, True, 1.0, []):
-        yield Forgery(f"format {text(format)[:20]}", {**files, MANIFEST: manifest(original.tree, [entry], format)})
+        yield forged(f"format {text(format)[:20]}", manifest(original.tree, [entry], format))
     for key, values in (("name", ["../x", "", None, "arrays-000000000000.safetensors", 1]), ("bytes", [-1, 0, HUGE, None, "1"])):
         for value in values:
-            yield Forgery(
-                f"file {key} = {text(value)[:20]}", {**files, MANIFEST: manifest(original.tree, [{**entry, key: value}])}
-            )
+            yield forged(f"file {key} = {text(value)[:20]}", manifest(original.tree, [{**entry, key: value}]))
     for listed in (None, {}, [], [None], [[]], [entry, entry], "x"):
-        yield Forgery(f"files {text(listed)[:20]}", {**files, MANIFEST: manifest(original.tree, listed)})
+        yield forged(f"files {text(listed)[:20]}", manifest(original.tree, listed))
     nested: Any = '{"a":' * DEEP + "1" + "}" * DEEP
     body = files[MANIFEST].split(b"\n", 1)[1].replace(b'"state": ', b'"deep": ' + nested.encode() + b',\n"state": ', 1)
     sealed = f'{{"sha256": "{hashlib.sha256(body).hexdigest()}",\n'.encode() + body
-    yield Forgery("nested manifest", {**files, MANIFEST: sealed})
+    yield forged("nested manifest", sealed)
 
 
 KINDS = (forged_values, forged_settings, forged_arrays, forged_headers, forged_manifests)

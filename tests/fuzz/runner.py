@@ -152,7 +152,7 @@ def _tried(model: str, source: Path, most: int, seed: int) -> dict[str, Any]:
                 continue
             for old in folder.iterdir():
                 old.unlink()
-            for name, content in forgery.files.items():
+            for name, content in forgery.files().items():
                 (folder / name).write_bytes(content)
             found = outcome(folder, texts, expected, report)
             counts[found] += 1
