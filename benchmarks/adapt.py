@@ -6,10 +6,10 @@
 
 First the abstracts that stand in the validation or test documents, at least by half, are removed (MinHash of
 ``polytag.audit.near_duplicates``); the others are written to TEXTS, or read from there. The packaged encoder is adapted once.
-``--blend X`` takes the mean of the packaged weights, with the weight X, and of the adapted ones. ``bert`` is trained with the
-packaged and with the adapted encoder, all seeds with the same settings. The difference is that of the means over the seeds, by
-paired bootstrap over the test documents. Objective, epochs, rate and blend are chosen on validation documents (``--part valid``:
-cross-fitted); test is opened once.
+``--blends 0,X`` also takes the mean of the packaged weights, with the weight X, and of the adapted ones. ``bert`` is trained
+with the packaged and with the adapted encoder, all seeds with the same settings. The difference is that of the means over the
+seeds, by paired bootstrap over the test documents. Objective, epochs, rate and blend are chosen on validation documents
+(``--part valid``: cross-fitted); test is opened once.
 
 ``--model embed`` compares the vectors as they are, with no fine-tuning and without the words (``--set inputs=vectors``) if asked;
 it takes no validation documents. ``--train N`` draws N training documents: labels are few where unlabelled texts matter most.
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--model", default="bert", choices=("bert", "embed"))
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="settings of the model")
     parser.add_argument("--train", type=int, default=0, help="training documents that are drawn; 0 = all")
-    parser.add_argument("--blend", type=float, default=0.0, help="weight of the packaged encoder")
+    parser.add_argument("--blends", default="0", help="weights of the packaged encoder in the adapted one, a row for each")
     parser.add_argument("--texts", type=Path, help="file of the texts without copies")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--part", default="test", choices=("valid", "test"))
@@ -97,9 +97,11 @@ def _compared(told: argparse.Namespace, texts: list[str], corpora: tuple[Corpus,
         found["adaptation"]["seconds"] = time.perf_counter() - start
         print(json.dumps(found["adaptation"]), flush=True)
     sets: dict[str, list[Any]] = {}
-    adapted = str(_blended(told.folder, told.blend)) if told.blend else str(told.folder)
-    for encoder in ("minilm", adapted):
-        rows = found.setdefault("rows", {}).setdefault("packaged" if encoder == "minilm" else "adapted", [])
+    encoders = {"packaged": "minilm"}
+    for share in map(float, told.blends.split(",")):
+        encoders[f"blend {share:g}" if share else "adapted"] = str(_blended(told.folder, share) if share else told.folder)
+    for name, encoder in encoders.items():
+        rows = found.setdefault("rows", {}).setdefault(name, [])
         for seed in map(int, told.seeds.split(",")):
             chosen = {"encoder": encoder, "seed": seed, **dict(pair.split("=", 1) for pair in told.set)}
             if told.model == "bert":
@@ -109,10 +111,12 @@ def _compared(told: argparse.Namespace, texts: list[str], corpora: tuple[Corpus,
             metrics = clf.evaluate(asked)
             rows.append({"seed": seed, **{key: metrics[key] for key in ("micro_f1", "macro_f1", "subset_accuracy")}})
             rows[-1]["cross_fitted"] = max(clf.decision.report["cross_fitted"].values())
-            sets.setdefault(encoder, []).append(clf.outcome(asked).predicted)
-            print(encoder, json.dumps(rows[-1]), flush=True)
-    pair = sets[adapted], sets["minilm"]
-    found["difference"] = {name: paired_bootstrap(asked.truth, *pair, name)._asdict() for name in ("micro_f1", "macro_f1")}
+            sets.setdefault(name, []).append(clf.outcome(asked).predicted)
+            print(name, json.dumps(rows[-1]), flush=True)
+    for name in list(encoders)[1:]:
+        pair = sets[name], sets["packaged"]
+        gains = {metric: paired_bootstrap(asked.truth, *pair, metric)._asdict() for metric in ("micro_f1", "macro_f1")}
+        found.setdefault("difference", {})[name] = gains
     print(json.dumps(found["difference"]), flush=True)
     return found
 

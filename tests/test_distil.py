@@ -282,7 +282,8 @@ def test_a_student_that_cannot_and_lessons_without_sense_are_refused(toy: Toy) -
         distil(teacher, Recipe("lp"), toy.train)
     with pytest.raises(ConfigError, match="nothing to learn"):
         distil(teacher, Recipe("br"), toy.train, lesson=Lesson(folds=0))
-    for wrong in ({"folds": 1}, {"trust": 0.0}, {"trust": 1.5}, {"views": -1}):
+    ignored = {"folds": 0, "trust": 0.5}, {"folds": 0, "views": 1}
+    for wrong in ({"folds": 1}, {"trust": 0.0}, {"trust": 1.5}, {"views": -1}, *ignored):
         with pytest.raises(ConfigError, match="--"):
             Lesson(**wrong)  # type: ignore[arg-type]
     strange = Corpus.of(["new"], [["unheard"]])

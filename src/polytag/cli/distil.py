@@ -30,11 +30,13 @@ def distil(
         int, typer.Option("--folds", help="teachers for out-of-fold probabilities; 0 = labelled documents keep their labels")
     ] = 5,
     trust: Annotated[
-        float, typer.Option("--trust", help="share of the teacher in the targets of labelled documents, above 0 and up to 1")
-    ] = 0.5,
+        float | None,
+        typer.Option("--trust", help="share of the teacher in the targets of labelled documents, above 0 and up to 1 (0.5)"),
+    ] = None,
     views: Annotated[
-        int, typer.Option("--views", help="random parts of every labelled document that the teacher labels too; 0 = none")
-    ] = 2,
+        int | None,
+        typer.Option("--views", help="random parts of every labelled document that the teacher labels too (2); 0 = none"),
+    ] = None,
     resume: ResumeOption = False,
 ) -> None:
     """Train one fast model on what a trained one, such as a mixture, says."""

@@ -52,22 +52,35 @@ class Lesson:
     """How a student learns from a teacher.
 
     ``folds`` is the number of teachers that are trained for out-of-fold probabilities; with 0, labelled documents keep their
-    true labels, and there are no views. ``trust`` is the share of the teacher in the targets of labelled documents, ``views``
-    the number of random parts of each that the teacher labels too.
+    true labels, and there are no views. ``trust`` is the share of the teacher in the targets of labelled documents (0.5 unless
+    given), ``views`` the number of random parts of each that the teacher labels too (2 unless given).
     """
 
     folds: int = FOLDS
-    trust: float = TRUST
-    views: int = VIEWS
+    trust: float | None = None
+    views: int | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         if self.folds < 0 or self.folds == 1:
             raise ConfigError(f"--folds is {self.folds}; give 0, for no out-of-fold probabilities, or at least 2")
-        if self.views < 0:
+        if self.views is not None and self.views < 0:
             raise ConfigError(f"--views is {self.views}; give 0, or the number of parts of every labelled document")
-        if not 0 < self.trust <= 1:
+        if self.trust is not None and not 0 < self.trust <= 1:
             raise ConfigError(f"--trust is {self.trust:g}; it must be above 0 and at most 1")
+        for name, value in (("--trust", self.trust), ("--views", self.views)):
+            if value and not self.folds:
+                raise ConfigError(f"{name} is {value:g}, but without folds the teacher says nothing about labelled documents")
+
+    @property
+    def share(self) -> float:
+        """The share of the teacher in the targets of labelled documents; none without folds."""
+        return (TRUST if self.trust is None else self.trust) if self.folds else 0.0
+
+    @property
+    def parts(self) -> int:
+        """The number of views of a document; none without folds."""
+        return (VIEWS if self.views is None else self.views) if self.folds else 0
 
 
 def distil(
@@ -91,16 +104,15 @@ def distil(
     train.require_trainable()
     train, valid, _ = train.hold_out(valid, recipe.seed)
     if lesson.folds:
-        said, seen, others = out_of_fold(teacher, train, lesson.folds, unlabelled, run, lesson.views)
+        said, seen, others = out_of_fold(teacher, train, lesson.folds, unlabelled, run, lesson.parts)
     else:
         taught = run.stage("unlabelled", lambda: taught_by(teacher, unlabelled, run)._asdict())
         said, seen, others = train.truth, train.truth[:0], csr_array(taught["soft"])
-    trust = lesson.trust if lesson.folds else 0.0
-    lessons = train if not trust else dataclasses.replace(train, soft=_blend(train.truth, said, trust))
+    lessons = train if not lesson.share else dataclasses.replace(train, soft=_blend(train.truth, said, lesson.share))
     model = Classifier(recipe).model
     weight = OTHERS if model.learns_from_valid else None
     if seen.shape[0]:
-        shown = views_of(train.texts, lesson.views, teacher.recipe.seed)
+        shown = views_of(train.texts, lesson.parts, teacher.recipe.seed)
         lessons = lessons.concat(_unsure("view", shown, seen, labels, weight))
     texts: list[str] = []
     if len(unlabelled) and (more := _known(unlabelled, others, labels, weight, run)) is not None:
@@ -219,7 +231,8 @@ def distil_run(
     recipe = dataclasses.replace(recipe, data={**data, "fingerprint": data["fingerprint"] + digest})
     with Run(out, resume=resume) as run:
         run.write_recipe(recipe)
-        run.log("lesson", {"teacher": str(source), "unlabelled": len(texts), **dataclasses.asdict(lesson)})
+        told = {"folds": lesson.folds, "trust": lesson.share, "views": lesson.parts}
+        run.log("lesson", {"teacher": str(source), "unlabelled": len(texts), **told})
         start = time.monotonic()
         student = distil(teacher, recipe, train, valid, unlabelled=texts, lesson=lesson, run=run)
         student.save(out)
