@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -286,3 +287,18 @@ def test_the_token_of_padding_is_one_of_the_tokeniser(words: int) -> None:
     for wrong in (words, -1):
         with pytest.raises(ArtefactError, match="pads with a token that it does not have"):
             SubwordTokens(text, wrong)
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The hub's client logs every attempt, to its own handler and to ours."""
+    client = logging.getLogger("huggingface_hub.utils._http")
+    before = client.getEffectiveLevel()
+
+    def unreachable(*_: object, **__: object) -> None:
+        client.warning("Retrying in 1s [Retry 1/5].")
+        raise OSError("We couldn't connect\nto the hub")
+
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", unreachable)
+    with pytest.raises(ConfigError, match=r"'owner/nothere' cannot be read \(We couldn't connect\); name a folder"):
+        describe_encoder("owner/nothere", [], SIZES, None)
+    assert "Retrying" not in caplog.text and client.getEffectiveLevel() == before

@@ -103,8 +103,9 @@ def _read_pretrained(name: str, place: str, local: bool) -> tuple[Any, Any]:
     from transformers import AutoConfig, AutoTokenizer
 
     try:
-        config = AutoConfig.from_pretrained(place, local_files_only=local, trust_remote_code=False)
-        tokeniser = AutoTokenizer.from_pretrained(place, local_files_only=local, trust_remote_code=False, use_fast=True)
+        with _quiet():
+            config = AutoConfig.from_pretrained(place, local_files_only=local, trust_remote_code=False)
+            tokeniser = AutoTokenizer.from_pretrained(place, local_files_only=local, trust_remote_code=False, use_fast=True)
     except (OSError, ValueError, KeyError) as error:
         raise _unreadable(name, error) from None
     if not hasattr(tokeniser, "backend_tokenizer"):
@@ -123,7 +124,7 @@ def write_pretrained(encoder: Transformer, name: str, folder: Path) -> None:
     source = _source(name)
     encoder_of(source).load_state_dict(encoder.model.state_dict(), strict=False)
     _, tokeniser = _read_pretrained(name, *_place(name))
-    with _without_bars():
+    with _quiet():
         source.save_pretrained(folder)
     tokeniser.save_pretrained(folder)
 
@@ -134,7 +135,7 @@ def _source(name: str) -> Any:
 
     place, local = _place(name)
     try:
-        with _without_bars():
+        with _quiet():
             return AutoModel.from_pretrained(
                 place, local_files_only=local, trust_remote_code=False, use_safetensors=True, dtype=torch.float32
             )
@@ -143,15 +144,18 @@ def _source(name: str) -> Any:
 
 
 @contextmanager
-def _without_bars() -> Iterator[None]:
-    """Inside, transformers shows no progress bars: a library must not print."""
+def _quiet() -> Iterator[None]:
+    """Inside, transformers shows no progress bars, and the hub's client not how often it tried: the error says what matters."""
     from transformers.utils import logging as messages
 
-    shown = messages.is_progress_bar_enabled()
+    shown, client = messages.is_progress_bar_enabled(), logging.getLogger("huggingface_hub")
+    level = client.level
     messages.disable_progress_bar()
+    client.setLevel(logging.ERROR)
     try:
         yield
     finally:
+        client.setLevel(level)
         if shown:
             messages.enable_progress_bar()
 
