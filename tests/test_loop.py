@@ -307,51 +307,57 @@ def test_a_real_sigkill_is_survived_to_the_bit(tmp_path: Path) -> None:
 # -- processes --------------------------------------------------------------------------------------------------------------
 
 
-def print_losses(steps: int, shard: str = "none", average: float = 0.9) -> None:
-    """Train in this process, alone or with others, and let each print its losses and weights."""
+def keep_losses(place: Path, steps: int, shard: str = "none", average: float = 0.9) -> None:
+    """Train in this process, alone or with others, and let each write its losses and weights."""
     sharded_weights.LEAST = 20
     network, examples = toy_training(45)  # the last batch of an epoch has an odd number of documents
     settings = replaced(epochs=50, max_steps=steps, batch_size=7, accumulate=2, average=average, shard=shard)
     goal = Goal("micro_f1", lambda: float(sum(parameter.double().sum() for parameter in network.parameters())))
     losses = [float(step.loss) for step in train(network, examples, loss, settings, Run(), goal)]
     assert {type(layer) for layer in network.modules()} == {type(layer) for layer in toy_training(45)[0].modules()}
-    with open(os.environ["LOSSES"] + os.environ.get("RANK", "0"), "w") as out:
+    with open(f"{place}-{os.environ.get('RANK', '0')}", "w") as out:
         json.dump({"losses": losses, "weights": weights_of(network).tolist()}, out)
 
 
-def launched(folder: Path, call: str, **environment: str) -> None:
-    """Let two processes call a function of this file."""
-    script = folder / "script.py"
-    name = call.partition("(")[0]
-    script.write_text(f"import sys\nsys.path.insert(0, {str(HERE)!r})\nfrom test_loop import {name}\n{call}\n")
+def kept_losses(place: Path, *ranks: int) -> list[dict[str, list[float]]]:
+    return [json.loads(Path(f"{place}-{rank}").read_text()) for rank in ranks]
+
+
+WAYS: dict[str, tuple[Any, ...]] = {"whole": (50,), "optimiser": (50, "optimiser"), "weights": (40, "weights", 0.0)}
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where two processes left the losses of every way to share the work; they are started once, which takes most of the time."""
+    folder = tmp_path_factory.mktemp("together")
+    script, places = folder / "script.py", {name: folder / name for name in WAYS}
+    calls = "\n".join(f"keep_losses({str(place)!r}, *{WAYS[name]!r})" for name, place in places.items())
+    script.write_text(f"import sys\nsys.path.insert(0, {str(HERE)!r})\nfrom test_loop import keep_losses\n{calls}\n")
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
     launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0", str(script)]
-    environment = {**os.environ, **environment, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
     done = subprocess.run(launch, capture_output=True, text=True, env=environment)
-    ended = all(Path(environment["LOSSES"] + rank).exists() for rank in "01")  # torch may abort while an interpreter exits
-    assert done.returncode == 0 or (ended and "terminate called without an active exception" in done.stderr), done.stderr[:4000]
+    ended = all(Path(f"{place}-{rank}").exists() for place in places.values() for rank in (0, 1))
+    aborted = "terminate called without an active exception" in done.stderr  # torch, while an interpreter exits
+    assert done.returncode == 0 or (ended and aborted), done.stderr[:4000]
+    return folder
 
 
-def test_two_processes_make_the_steps_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOSSES", str(tmp_path / "one"))
-    print_losses(50)
-    launched(tmp_path, "print_losses(50)", LOSSES=str(tmp_path / "two"))
-    one, first, second = (json.loads((tmp_path / name).read_text()) for name in ("one0", "two0", "two1"))
+def test_two_processes_make_the_steps_of_one(together: Path, tmp_path: Path) -> None:
+    keep_losses(tmp_path / "one", *WAYS["whole"])
+    (one,), (first, second) = kept_losses(tmp_path / "one", 0), kept_losses(together / "whole", 0, 1)
     assert len(one["losses"]) == 50
     assert first["losses"] == pytest.approx(one["losses"], abs=1e-4)
     assert first["weights"] == second["weights"]
     assert first["weights"] == pytest.approx(one["weights"], abs=1e-4)
-    launched(tmp_path, "print_losses(50, 'optimiser')", LOSSES=str(tmp_path / "sharded"))
-    third, fourth = (json.loads((tmp_path / name).read_text()) for name in ("sharded0", "sharded1"))
+    third, fourth = kept_losses(together / "optimiser", 0, 1)
     assert third == first and fourth["weights"] == first["weights"], "moments that are divided make the same steps, to the bit"
 
 
-def test_sharded_layers_make_the_steps_of_whole_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sharded_layers_make_the_steps_of_whole_ones(together: Path, tmp_path: Path) -> None:
     """FSDP with two processes: their losses, and the weights that are evaluated best, are those of one process."""
-    monkeypatch.setenv("LOSSES", str(tmp_path / "one"))
-    print_losses(40, average=0.0)
-    launched(tmp_path, "print_losses(40, 'weights', 0.0)", LOSSES=str(tmp_path / "two"))
-    one, first, second = (json.loads((tmp_path / name).read_text()) for name in ("one0", "two0", "two1"))
+    keep_losses(tmp_path / "one", 40, average=0.0)
+    (one,), (first, second) = kept_losses(tmp_path / "one", 0), kept_losses(together / "weights", 0, 1)
     assert first["losses"] == pytest.approx(one["losses"], abs=1e-4) and first["weights"] == second["weights"]
     assert first["weights"] == pytest.approx(one["weights"], abs=1e-4)
 
