@@ -18,10 +18,10 @@ from faults import CASES, KILLED
 HERE = Path(__file__).parent
 ALL = os.environ.get("POLYTAG_FAULTS") == "all"
 TOGETHER = [  # verbs that share a process, each with the number of points that are tried if not all are
-    {"train": 6, "resume": 3, "predict": 3, "predict-gz": 3, "predict-print": 2, "evaluate": 2, "compare": 3},
-    {"tune": 6},
-    {"export": 5},
-    {"report": 2},
+    {"train": 4, "resume": 2, "predict": 2, "predict-gz": 2, "predict-print": 1, "evaluate": 1, "compare": 2},
+    {"tune": 4},
+    {"export": 3},
+    {"report": 1},
 ]
 PRINTS = ("evaluate", "predict-print")
 SUMMARY = os.environ.get("POLYTAG_FAULTS_OUT")  # a JSON file that gets what came of all points

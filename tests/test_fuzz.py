@@ -12,7 +12,7 @@ import pytest
 RUNNER = Path(__file__).parent / "fuzz" / "runner.py"
 LINEAR = ("br", "cc", "lp", "xlinear", "nearest")
 NETWORKS = ("sgm", "xbert", "laco")
-SAMPLE = 30  # forgeries of each model
+SAMPLE = 20  # forgeries of each model
 
 
 def tried(models: tuple[str, ...], most: int, out: Path) -> list[dict[str, object]]:
