@@ -10,9 +10,6 @@ First the abstracts that stand in the validation or test documents, at least by 
 with the packaged and with the adapted encoder, all seeds with the same settings. The difference is that of the means over the
 seeds, by paired bootstrap over the test documents. Objective, epochs, rate and blend are chosen on validation documents
 (``--part valid``: cross-fitted); test is opened once.
-
-``--model embed`` compares the vectors as they are, with no fine-tuning and without the words (``--set inputs=vectors``) if asked;
-it takes no validation documents. ``--train N`` draws N training documents: labels are few where unlabelled texts matter most.
 """
 
 from __future__ import annotations
@@ -22,8 +19,6 @@ import json
 import time
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from distil import SETTINGS, copies_of
 from polytag import Classifier, Corpus, LabelSet
@@ -50,10 +45,6 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--length", type=int, default=256, help="tokens of an input of the adaptation")
-    parser.add_argument("--model", default="bert", choices=("bert", "embed"))
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="settings of the model")
-    parser.add_argument("--train", type=int, default=0, help="training documents that are drawn; 0 = all")
     parser.add_argument("--blends", default="0", help="weights of the packaged encoder in the adapted one, a row for each")
     parser.add_argument("--texts", type=Path, help="file of the texts without copies")
     parser.add_argument("--seeds", default="0,1,2")
@@ -77,8 +68,6 @@ def main() -> None:
     if not told.copies_only:
         if told.documents:
             texts, train = texts[: told.documents], train.subset(range(told.documents))
-        if told.train:
-            train = train.subset(np.sort(np.random.default_rng(0).permutation(len(train))[: told.train]))
         asked = valid if told.part == "valid" else test
         result |= _compared(told, texts, (train, valid, asked))
     if told.out:
@@ -92,7 +81,7 @@ def _compared(told: argparse.Namespace, texts: list[str], corpora: tuple[Corpus,
     found: dict[str, Any] = {}
     if not (told.folder / "model.safetensors").exists():
         start = time.perf_counter()
-        settings = Adaptation(told.objective, told.epochs, told.minutes, told.batch, told.rate, max_length=told.length)
+        settings = Adaptation(told.objective, told.epochs, told.minutes, told.batch, told.rate, max_length=256)
         found["adaptation"] = adapt(texts, "minilm", told.folder, settings)._asdict()
         found["adaptation"]["seconds"] = time.perf_counter() - start
         print(json.dumps(found["adaptation"]), flush=True)
@@ -103,11 +92,7 @@ def _compared(told: argparse.Namespace, texts: list[str], corpora: tuple[Corpus,
     for name, encoder in encoders.items():
         rows = found.setdefault("rows", {}).setdefault(name, [])
         for seed in map(int, told.seeds.split(",")):
-            chosen = {"encoder": encoder, "seed": seed, **dict(pair.split("=", 1) for pair in told.set)}
-            if told.model == "bert":
-                clf = Classifier("bert", {**SETTINGS[told.corpus], **chosen}).fit(train, valid)
-            else:
-                clf = Classifier("embed", chosen).fit(train)
+            clf = Classifier("bert", {**SETTINGS[told.corpus], "encoder": encoder, "seed": seed}).fit(train, valid)
             metrics = clf.evaluate(asked)
             rows.append({"seed": seed, **{key: metrics[key] for key in ("micro_f1", "macro_f1", "subset_accuracy")}})
             rows[-1]["cross_fitted"] = max(clf.decision.report["cross_fitted"].values())
