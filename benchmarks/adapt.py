@@ -93,6 +93,9 @@ def _compared(told: argparse.Namespace, texts: list[str], corpora: tuple[Corpus,
         found["adaptation"] = adapt(texts, "minilm", told.folder, settings)._asdict()
         found["adaptation"]["seconds"] = time.perf_counter() - start
         print(json.dumps(found["adaptation"]), flush=True)
+    else:  # what the log of its run says
+        events = map(json.loads, (told.folder / "log.jsonl").read_text(encoding="utf-8").splitlines())
+        found["adaptation"] = next(event for event in events if event["event"] == "adaptation")
     sets: dict[str, list[Any]] = {}
     encoders = {} if told.probe else {"packaged": "minilm"}
     own = SETTINGS[told.corpus] | ({"epochs": told.passes} if told.passes else {}) if told.model == "bert" else {}

@@ -108,6 +108,14 @@ def kept(path: Path) -> dict[str, csr_array]:
     return {name: csr_array(part, shape=(len(part[2]) - 1, labels)) for name, part in rows.items()}
 
 
+def said_of(folder: Path, train: Corpus) -> tuple[OutOfFold, int]:
+    """What the teachers without a fold say, and the number of views of every document."""
+    files = sorted(folder.glob("*.npz"), key=lambda path: int(path.stem))
+    teachers = [kept(path) for path in files]
+    views = teachers[0]["views"].shape[0] // teachers[0]["soft"].shape[0]
+    return OutOfFold.of(teachers, train.folds(len(files), seed=0), views), views
+
+
 def write(told: argparse.Namespace, changes: dict[str, Any]) -> None:
     """Add to the file of results."""
     result: dict[str, Any] = json.loads(told.out.read_text(encoding="utf-8")) if told.out and told.out.exists() else {}
@@ -146,10 +154,7 @@ def learn(told: argparse.Namespace) -> None:
     """Train plain models and students, and compare them."""
     train, valid, test = corpora(told)
     more = unlabelled(told, [*valid.texts, *test.texts])
-    folds = sorted(told.said.glob("*.npz"), key=lambda path: int(path.stem))
-    teachers = [kept(path) for path in folds]
-    asked = teachers[0]["views"].shape[0] // teachers[0]["soft"].shape[0]  # views of every document
-    said = OutOfFold.of(teachers, train.folds(len(folds), seed=0), asked)
+    said, asked = said_of(told.said, train)
     assert not more or len(more) == said.others.shape[0], "SAID is of other texts"
     at = {text: row for row, text in enumerate(more)}
 

@@ -231,6 +231,17 @@ def sequences_trees(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def order_free(found: dict[str, Any]) -> str:
+    """Sequences without a label order, and the network over a tree, by both decisions."""
+    head = ["corpus and model", "seeds", "decision", *(key.replace("_", " ") for key in QUALITY[:3])]
+    lines = [cells_of(*head), cells_of(*["---"] * len(head))]
+    for row in found["rows"]:
+        for _, decision, values in decided(row):
+            cells = [_with_spread(values[key], len(row["seeds"])) for key in QUALITY[:3]]
+            lines.append(cells_of(row["name"], len(row["seeds"]), decision, *cells))
+    return "\n".join(lines)
+
+
 JOINT_PAPERS = {  # LACO's tables 2 and 4, all of AAPD's training documents: micro-F1, macro-F1, subset accuracy, Hamming loss
     "aapd": [
         ("paper: LACO+plcp", ".749 | .599 | .439 | .0212"),
@@ -322,6 +333,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "attention_spread": attention_spread,
     "sequences": sequences,
     "sequences-trees": sequences_trees,
+    "order-free": order_free,
     "joint": joint,
     "joint_cost": joint_cost,
     "new_labels": new_labels,

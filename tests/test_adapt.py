@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -197,9 +200,26 @@ def test_what_cannot_be_adapted_is_refused(encoder: Path, tmp_path: Path) -> Non
         adapt(TEXTS, "words", tmp_path / "no", Adaptation())
     with pytest.raises(DataError, match="too few"):
         adapt(TEXTS[:3], str(encoder), tmp_path / "no", Adaptation())
-    for wrong in ({"objective": "next"}, {"share": 1.0}, {"device": "tpu"}, {"objective": "pairs", "batch_size": 1}):
+    bad = {"objective": "next"}, {"share": 1.0}, {"device": "tpu"}, {"objective": "pairs", "batch_size": 1}
+    for wrong in (*bad, {"batch_size": 1}, {"objective": "parts", "share": 0.3}):
         with pytest.raises(ConfigError, match="--"):
             Adaptation(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_objective_is_that_of_the_pre_training(encoder: Path, tmp_path: Path) -> None:
+    """An encoder that was saved with the layer for hidden tokens goes on with them; one without it had another training."""
+    other = tmp_path / "masked"
+    shutil.copytree(encoder, other)
+    config = json.loads((other / "config.json").read_text())
+    assert not config["architectures"][0].endswith("ForMaskedLM")
+    (other / "config.json").write_text(json.dumps({**config, "architectures": ["BertForMaskedLM"]}))
+    settings = Adaptation(max_length=32, device="cpu", precision="fp32")
+    found = [adapt(TEXTS[:40], str(one), tmp_path / f"{one.name}-out", settings).objective for one in (encoder, other)]
+    assert found == ["parts", "masked"]
+    named = dataclasses.replace(settings, objective="words")
+    assert adapt(TEXTS[:40], str(other), tmp_path / "named", named).objective == "words"
+    with pytest.raises(ConfigError, match="hides no tokens"):
+        adapt(TEXTS, str(encoder), tmp_path / "no", dataclasses.replace(settings, share=0.3))
 
 
 def test_the_verb_writes_an_encoder(polytag: Any, encoder: Path, tmp_path: Path) -> None:

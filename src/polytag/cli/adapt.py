@@ -20,13 +20,14 @@ def adapt(
         str,
         typer.Option(
             "--objective",
-            help="masked = hidden tokens; words = of a text by a part; parts, pairs = contrastive; both = masked, pairs",
+            help="masked = hidden tokens; words = of a text by a part; parts, pairs = contrastive; both = masked, pairs; "
+            "auto = masked for an encoder that predicts hidden tokens, else parts",
         ),
-    ] = "masked",
+    ] = "auto",
     epochs: Annotated[int, typer.Option("--epochs", help="passes over the texts", min=1)] = 1,
     minutes: Annotated[float, typer.Option("--minutes", help="maximum minutes of training; 0 = no limit", min=0)] = 0.0,
-    batch_size: Annotated[int, typer.Option("--batch-size", help="texts per step", min=1)] = 32,
-    rate: Annotated[float, typer.Option("--rate", help="learning rate", min=0)] = 5e-5,
+    batch_size: Annotated[int, typer.Option("--batch-size", help="texts per step", min=1)] = 64,
+    rate: Annotated[float, typer.Option("--rate", help="learning rate", min=0)] = 3e-5,
     max_length: Annotated[
         int, typer.Option("--max-length", help="tokens of an input; longer texts are cut into pieces", min=8)
     ] = 128,
@@ -51,5 +52,5 @@ def adapt(
     with resumable():
         found = adapted(texts, encoder, out, settings, resume=resume)
     size = f"{found.steps:,} steps on {found.texts:,} texts"
-    note(f"loss of held-out texts: {found.before:.4f} before, {found.after:.4f} after {size}")
+    note(f"{found.objective}: loss of held-out texts {found.before:.4f} before, {found.after:.4f} after {size}")
     note(f"{out}: use it with --set encoder={out}")

@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from polytag.config.groups.training_settings import DEVICES, ComputeSettings, Tr
 from polytag.errors import ConfigError, DataError
 from polytag.nn.encoding.document_vectors import encoding_batches
 from polytag.nn.encoding.encoders import Encoder, Transformer, build_encoder
-from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained, write_pretrained
+from polytag.nn.encoding.pretrained import describe_encoder, load_pretrained, predicts_tokens, write_pretrained
 from polytag.nn.training.batch import Batch, Documents, Examples, Layout, TokenArrays, tokenise
 from polytag.nn.training.devices import autocast, pick_device, pick_precision
 from polytag.nn.training.loop import Goal, seeded, steps_in, train
@@ -40,7 +40,7 @@ from polytag.nn.unlabelled.objectives import (
 from polytag.run import Run
 from polytag.text.tokens import SubwordTokens
 
-OBJECTIVES = ("masked", "words", "pairs", "parts", "both")
+OBJECTIVES = ("auto", "masked", "words", "pairs", "parts", "both")
 _PAIRED, _MASKED = ("pairs", "parts", "both"), ("masked", "both")
 _HELD, _HELD_MOST = 20, 1_000  # one text in twenty is held out, at most a thousand
 _FEWEST = 20  # texts
@@ -48,13 +48,16 @@ _FEWEST = 20  # texts
 
 @dataclass(frozen=True)
 class Adaptation:
-    """How an encoder is trained: the objective, the passes over the texts or the minutes, and the sizes."""
+    """How an encoder is trained: the objective, the passes over the texts or the minutes, and the sizes.
 
-    objective: str = "masked"
+    ``auto`` is the kind of training that the encoder has had: ``masked`` if it predicts hidden tokens, else ``parts``.
+    """
+
+    objective: str = "auto"
     epochs: int = 1
     minutes: float = 0.0
-    batch_size: int = 32
-    rate: float = 5e-5
+    batch_size: int = 64
+    rate: float = 3e-5
     max_length: int = 128
     share: float = SHARE
     seed: int = 0
@@ -69,8 +72,16 @@ class Adaptation:
             raise ConfigError(f"--device is {self.device!r}; choose from {', '.join(DEVICES)}")
         if not 0 < self.share < 1:
             raise ConfigError(f"--share is {self.share:g}; it must be above 0 and below 1")
-        if self.objective in _PAIRED and self.batch_size < 2:
+        if self.share != SHARE and self.objective not in ("auto", *_MASKED):
+            raise ConfigError(f"--share is {self.share:g}, but --objective {self.objective} hides no tokens; leave it out")
+        if self.objective in ("auto", *_PAIRED) and self.batch_size < 2:
             raise ConfigError(f"--batch-size is {self.batch_size}, but pairs need at least 2 texts in a batch")
+
+    def for_encoder(self, encoder: str) -> Adaptation:
+        """The settings with the objective that suits an encoder, unless one was named."""
+        if self.objective != "auto":
+            return self
+        return replace(self, objective="masked" if predicts_tokens(encoder) else "parts")
 
     def setup(self) -> Setup:
         """The settings of the training loop."""
@@ -81,12 +92,13 @@ class Adaptation:
 
 
 class Adapted(NamedTuple):
-    """The loss of texts that were held out, before and after, and the number of texts and of steps."""
+    """The loss of texts that were held out, before and after, the number of texts and of steps, and the objective."""
 
     before: float
     after: float
     texts: int
     steps: int
+    objective: str
 
 
 def adapt(texts: Sequence[str], encoder: str, out: str | Path, settings: Adaptation, *, resume: bool = False) -> Adapted:
@@ -95,6 +107,7 @@ def adapt(texts: Sequence[str], encoder: str, out: str | Path, settings: Adaptat
         raise ConfigError(f"encoder {encoder!r} is not pretrained, so there is nothing to adapt; name minilm, an id or a folder")
     if len(texts) < _FEWEST:
         raise DataError(f"{len(texts)} texts are too few to adapt an encoder; give at least {_FEWEST}")
+    settings = settings.for_encoder(encoder)
     tokens, description = describe_encoder(encoder, (), WordSettings(), None)
     assert isinstance(tokens, SubwordTokens)
     network = build_encoder(description)
@@ -161,7 +174,7 @@ class _Work(NamedTuple):
         done = 0
         for step in run.track(steps, "adapting", steps_in(setup.training, pieces), lambda step: step.number):
             done = step.number
-        return Adapted(float(before), self.held_loss(), self.texts, done)
+        return Adapted(float(before), self.held_loss(), self.texts, done, self.settings.objective)
 
     def held_loss(self) -> float:
         """The mean loss of held-out texts, with the same hidden tokens each time; dropout is on only for pairs."""

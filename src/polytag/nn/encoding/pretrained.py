@@ -113,6 +113,12 @@ def _read_pretrained(name: str, place: str, local: bool) -> tuple[Any, Any]:
     return config, tokeniser
 
 
+def predicts_tokens(name: str) -> bool:
+    """Whether an encoder was saved with the layer that predicts hidden tokens, as after its pre-training; others had another."""
+    config, _ = _read_pretrained(name, *_place(name))
+    return any(kind.endswith(("ForMaskedLM", "ForPreTraining")) for kind in config.architectures or ())
+
+
 def _load_transformer(encoder: Transformer, name: str) -> None:
     missing, _ = encoder.model.load_state_dict(encoder_of(_source(name)).state_dict(), strict=False)
     if missing:
