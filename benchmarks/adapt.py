@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from distil import SETTINGS, copies_of
+from distil import BERT, SETTINGS, copies_of
 from polytag import Classifier, Corpus, LabelSet
 from polytag.metrics.bootstrap import paired_bootstrap
 
@@ -98,7 +98,7 @@ def _compared(told: argparse.Namespace, texts: list[str], corpora: tuple[Corpus,
         found["adaptation"] = next(event for event in events if event["event"] == "adaptation")
     sets: dict[str, list[Any]] = {}
     encoders = {} if told.probe else {"packaged": "minilm"}
-    own = SETTINGS[told.corpus] | ({"epochs": told.passes} if told.passes else {}) if told.model == "bert" else {}
+    own = SETTINGS.get(told.corpus, BERT) | ({"epochs": told.passes} if told.passes else {}) if told.model == "bert" else {}
     known = None if told.model == "embed" and asked is valid else valid  # linear models learn from validation documents too
     for share in map(float, told.blends.split(",")):
         encoders[f"blend {share:g}" if share else "adapted"] = str(_blended(told.folder, share) if share else told.folder)
