@@ -35,6 +35,7 @@ _PILOT = 500, 2_000  # least and largest number of documents of a pilot
 _WORTH = 4  # a pilot is worth its time if there are this many times more documents
 _CHEAP = 0.35  # of the time that is left: a training that takes less is tried even if it cannot win, as a mixture may gain by it
 _START = 3.0  # seconds that a process takes before it trains
+_AROUND = 0.08  # share of a network's time for what comes before and after its steps: tokens, and scores of held-out documents
 _EPOCHS = 0.5  # a network that cannot finish this share of its epochs is not tried: it is far below linear models then
 _LENGTHS = (256, 128, 64)
 _HOPE = 3.0  # times the time that is left: idle time is spent on vectors up to here, as the measured speed may be too low
@@ -233,7 +234,7 @@ class _Lane:
         allowed = self._limit(allowed)
         if not self._fits(candidate, allowed):
             return f"half of its epochs would take about {_time(self._needed(candidate))}"
-        return self.everything, {"minutes": (allowed - 2 * _START) / 60}
+        return self.everything, {"minutes": _for_steps(allowed) / 60}
 
     def _ended_after(self, candidate: Candidate, allowed: float) -> float:
         """Seconds after which a training is ended; it was planned for fewer."""
@@ -258,7 +259,7 @@ class _Lane:
 
     def _fits(self, candidate: Candidate, seconds: float) -> bool:
         """Whether a network can be trained at all in this time."""
-        return self._needed(candidate) <= seconds - 2 * _START
+        return self._needed(candidate) <= _for_steps(seconds)
 
     def _vectors(self, candidate: Candidate, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
         """All documents, and as many tokens of each as fit into the time. Reading them takes it all, so there is no pilot."""
@@ -316,6 +317,11 @@ class _Lane:
         if size < 2 * len(self.pilot):
             return f"would take about {_time(needed)}"
         return np.sort(np.random.default_rng(self.wanted.seed).permutation(len(self.train))[:size]), {}
+
+
+def _for_steps(seconds: float) -> float:
+    """Of the seconds of a network, those of its steps; it is ended when all are over, and then nothing of it is left."""
+    return (1 - _AROUND) * seconds - 2 * _START
 
 
 def _stage(candidate: Candidate) -> str:
