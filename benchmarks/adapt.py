@@ -6,10 +6,9 @@
 
 First the abstracts that stand in the validation or test documents, at least by half, are removed (MinHash of
 ``polytag.audit.near_duplicates``); the others are written to TEXTS, or read from there. The packaged encoder is adapted once.
-``--blends 0,X`` also takes the mean of the packaged weights, with the weight X, and of the adapted ones. ``bert``, or another
-``--model``, is trained with the packaged and with the adapted encoder, all seeds with the same settings. The difference is that
-of the means over the seeds, by paired bootstrap over the test documents. Objective, epochs, rate and blend are chosen on
-validation documents (``--part valid``: cross-fitted); test is opened once. ``--probe`` leaves the packaged encoder out.
+``bert``, or another ``--model``, is trained with the packaged and with the adapted encoder, all seeds with the same settings. The
+difference is that of the means over the seeds, by paired bootstrap over the test documents. Objective, epochs and rate are chosen
+on validation documents (``--part valid``: cross-fitted); test is opened once. ``--probe`` leaves the packaged encoder out.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ import json
 import time
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from distil import BERT, SETTINGS, copies_of
 from polytag import Classifier, Corpus, LabelSet
@@ -47,12 +44,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--blends", default="0", help="weights of the packaged encoder in the adapted one, a row for each")
     parser.add_argument("--texts", type=Path, help="file of the texts without copies")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--model", default="bert", choices=("bert", "embed"))
-    parser.add_argument("--labelled", type=int, default=0, help="training documents with labels; 0 = all")
-    parser.add_argument("--passes", type=int, default=0, help="epochs of bert; 0 = as many as with all training documents")
     parser.add_argument("--probe", action="store_true", help="rows of the adapted encoder alone, to compare settings")
     parser.add_argument("--part", default="test", choices=("valid", "test"))
     parser.add_argument("--copies-only", action="store_true")
@@ -74,8 +68,6 @@ def main() -> None:
     if not told.copies_only:
         if told.documents:
             texts, train = texts[: told.documents], train.subset(range(told.documents))
-        if told.labelled:
-            train = train.subset(np.sort(np.random.default_rng(0).permutation(len(train))[: told.labelled]))
         asked = valid if told.part == "valid" else test
         result |= _compared(told, texts, (train, valid, asked))
     if told.out:
@@ -97,11 +89,9 @@ def _compared(told: argparse.Namespace, texts: list[str], corpora: tuple[Corpus,
         events = map(json.loads, (told.folder / "log.jsonl").read_text(encoding="utf-8").splitlines())
         found["adaptation"] = next(event for event in events if event["event"] == "adaptation")
     sets: dict[str, list[Any]] = {}
-    encoders = {} if told.probe else {"packaged": "minilm"}
-    own = SETTINGS.get(told.corpus, BERT) | ({"epochs": told.passes} if told.passes else {}) if told.model == "bert" else {}
+    encoders = {**({} if told.probe else {"packaged": "minilm"}), "adapted": str(told.folder)}
+    own = SETTINGS.get(told.corpus, BERT) if told.model == "bert" else {}
     known = None if told.model == "embed" and asked is valid else valid  # linear models learn from validation documents too
-    for share in map(float, told.blends.split(",")):
-        encoders[f"blend {share:g}" if share else "adapted"] = str(_blended(told.folder, share) if share else told.folder)
     for name, encoder in encoders.items():
         rows = found.setdefault("rows", {}).setdefault(name, [])
         for seed in map(int, told.seeds.split(",")):
@@ -111,28 +101,11 @@ def _compared(told: argparse.Namespace, texts: list[str], corpora: tuple[Corpus,
             rows[-1]["cross_fitted"] = max(clf.decision.report["cross_fitted"].values(), default=None)
             sets.setdefault(name, []).append(clf.outcome(asked).predicted)
             print(name, json.dumps(rows[-1]), flush=True)
-    for name in () if told.probe else list(encoders)[1:]:
-        pair = sets[name], sets["packaged"]
-        gains = {metric: paired_bootstrap(asked.truth, *pair, metric)._asdict() for metric in ("micro_f1", "macro_f1")}
-        found.setdefault("difference", {})[name] = gains
-    print(json.dumps(found.get("difference")), flush=True)
+    if not told.probe:
+        pair = sets["adapted"], sets["packaged"]
+        found["difference"] = {key: paired_bootstrap(asked.truth, *pair, key)._asdict() for key in ("micro_f1", "macro_f1")}
+        print(json.dumps(found["difference"]), flush=True)
     return found
-
-
-def _blended(folder: Path, share: float) -> Path:
-    """A folder with the mean of the packaged weights, with this weight, and of the adapted ones."""
-    import shutil
-
-    from safetensors.torch import load_file, save_file
-
-    from polytag.nn.encoding.pretrained import minilm_folder
-
-    made = folder.with_name(f"{folder.name}-{share:g}")
-    shutil.copytree(folder, made, dirs_exist_ok=True)
-    old, new = load_file(minilm_folder() / "model.safetensors"), load_file(folder / "model.safetensors")
-    mean = {name: share * old[name].float() + (1 - share) * value if name in old else value for name, value in new.items()}
-    save_file({name: value.to(new[name].dtype) for name, value in mean.items()}, made / "model.safetensors", {"format": "pt"})
-    return made
 
 
 if __name__ == "__main__":
