@@ -216,6 +216,9 @@ def test_the_objective_is_that_of_the_pre_training(encoder: Path, tmp_path: Path
     settings = Adaptation(max_length=32, device="cpu", precision="fp32")
     found = [adapt(TEXTS[:40], str(one), tmp_path / f"{one.name}-out", settings).objective for one in (encoder, other)]
     assert found == ["parts", "masked"]
+    adapted = [tmp_path / f"{one.name}-out" for one in (encoder, other)]
+    again = [adapt(TEXTS[:40], str(one), tmp_path / f"{one.name}-again", settings) for one in adapted]
+    assert [one.objective for one in again] == ["parts", "masked"]  # as the adaptation before, whose layer is not kept
     named = dataclasses.replace(settings, objective="words")
     assert adapt(TEXTS[:40], str(other), tmp_path / "named", named).objective == "words"
     with pytest.raises(ConfigError, match="hides no tokens"):

