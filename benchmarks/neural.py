@@ -49,7 +49,7 @@ def run_one(told: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
     names = ("train", "valid", "test")[: 2 + told.test]
     files = {name: [name, *(job.get("extra", []) if name == "train" else [])] for name in names}
     documents = {name: _first(_read(folder, files[name], labels), told.documents) for name in names}
-    classifier = Classifier(job["model"], {**_filled(job.get("options", {}), told), "seed": told.seed})
+    classifier = Classifier(job["model"], {**filled(job.get("options", {}), told), "seed": told.seed})
     log = _Log()
     start = time.perf_counter()
     classifier.fit(documents["train"], documents["valid"], log.watching(Run()))
@@ -97,12 +97,12 @@ def _read(folder: Path, names: list[str], labels: Any) -> Any:
     return reduce(Corpus.concat, [Corpus.read(folder / f"{name}.jsonl.xz", labels=labels) for name in names])
 
 
-def _filled(options: Any, told: argparse.Namespace) -> Any:
+def filled(options: Any, told: argparse.Namespace) -> Any:
     """Options with their places for the folder of runs and the seed filled in."""
     if isinstance(options, dict):
-        return {key: _filled(value, told) for key, value in options.items()}
+        return {key: filled(value, told) for key, value in options.items()}
     if isinstance(options, list):
-        return [_filled(value, told) for value in options]
+        return [filled(value, told) for value in options]
     return options.format(runs=told.runs, seed=told.seed) if isinstance(options, str) else options
 
 
