@@ -14,7 +14,7 @@ from conftest import Command, Toy
 from polytag.auto import model_search as searching
 from polytag.auto import trial
 from polytag.auto.automatic import auto_run, automatic, of_choice
-from polytag.auto.choice import Goal, Limits, at_rows, choose, common_rows, teams
+from polytag.auto.choice import Goal, Limits, at_rows, choose, common_rows, compared_documents, teams
 from polytag.auto.clock import Clock, epoch_seconds, vector_seconds
 from polytag.auto.facts import Facts, look_at
 from polytag.auto.ladder import Candidate, ladder
@@ -323,6 +323,34 @@ def test_scores_of_different_documents_are_compared_on_the_common_ones(goal: Goa
     assert alone.value == pytest.approx(goal.value(everywhere.held, shuffled), abs=0.01)
 
 
+def test_very_many_documents_are_compared_on_some_of_them(goal: Goal) -> None:
+    """The weights come from these alone; thresholds are fitted on all documents."""
+    rng, truth, rows = np.random.default_rng(1), goal.truth.toarray(), np.arange(600)
+    some = np.sort(rng.permutation(600)[:200])
+    trained = [known(name, noisy(rng, truth, 2.5), rows) for name in "ab"]
+    found = choose(trained, replace(goal, compared=some), Limits())
+    assert len(found.parts) == 2
+    assert np.array_equal(found.compared, some) and np.array_equal(found.rows, rows)
+    held = mix([at_rows(one, rows) for one in found.parts], found.weights)
+    assert np.allclose(found.held.matrix.toarray(), held.matrix.toarray())
+    assert found.value == pytest.approx(goal.value(mix([at_rows(one, some) for one in found.parts], found.weights), some))
+    outside = np.setdiff1d(rows, some)
+    changed = [replace(one, held=known("", np.where(np.isin(rows, outside)[:, None], 0.5, one.held.matrix.toarray()), rows).held)
+               for one in trained]  # fmt: skip
+    assert choose(changed, replace(goal, compared=some), Limits()).weights == found.weights
+
+
+def test_validation_documents_are_compared_first() -> None:
+    assert compared_documents(30_000, 50_000, 100, 0) is None
+    found = compared_documents(500_000, 510_000, 100, 0)
+    assert found is not None and len(found) == len(set(found.tolist())) == 50_000 and (np.diff(found) > 0).all()
+    assert set(range(500_000, 510_000)) <= set(found.tolist())
+    few = compared_documents(500_000, 510_000, 2_000, 0)
+    assert few is not None and len(few) == 10_000 and few.min() == 500_000, "20 million decisions"
+    many = compared_documents(500_000, 510_000, 400_000, 0)
+    assert many is not None and len(many) == 50_000, "of very many labels few are kept"
+
+
 # -- the search --------------------------------------------------------------------------------------------------------
 
 
@@ -387,6 +415,54 @@ def test_rows_of_a_sample_are_those_of_the_corpus(toy: Toy, shop: type[InProcess
     found = automatic(toy.train, toy.valid, Wanted(1.0)).found
     assert all(one.value is None or one.value > 0.8 for one in found.tried)
     assert found.choice.value > 0.8
+
+
+def test_time_that_is_left_goes_to_all_documents(toy: Toy, shop: type[InProcess], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pilot overestimates the time of all documents; the training of a part tells it, and the best candidate is first."""
+    monkeypatch.setattr(searching, "_PILOT", (20, 40))
+    monkeypatch.setattr(searching._Lane, "_fitted", lambda lane, *given: (np.arange(3, len(lane.train), 2), {}))
+    found = automatic(toy.train, toy.valid, Wanted(1.0)).found
+    whole = [name for name, documents, _ in shop.trained if documents == len(toy.train)]
+    assert sorted(whole) == ["br", "cc", "lp"]
+    assert [one.name for one in found.tried] == ["br", "lp", "cc"], "each once, in the order of the ladder"
+    assert all(one.documents == len(toy.train) for one in found.tried)
+    assert {one.documents for one in found.choice.parts} == {len(toy.train)}
+
+
+def test_all_documents_are_tried_only_if_they_fit(toy: Toy) -> None:
+    lane = searching._Lane(FACTS, toy.train, None, Wanted(10.0), Clock(600), Run(), Workshop(HERE, {}))
+    rows, rng, half = np.arange(len(toy.train)), np.random.default_rng(0), len(toy.train) // 2
+    lane.goal = replace(lane.goal, truth=csr_array((rng.random((len(rows), 6)) < 0.3).astype(np.float32)), labels=LABELS)
+    for name, noise, documents in (("worse", 3.0, half), ("better", 0.5, half), ("whole", 0.2, len(rows))):
+        table = noisy(rng, lane.goal.truth.toarray(), noise)
+        lane.finished.append(replace(known(name, table, rows), documents=documents, seconds=100.0))
+    again = lane.with_all_documents()
+    assert again is not None and (again.name, again.whole, again.share) == ("better", True, 1.0)
+    lane.clock = Clock(600, spent=600 - 36 - 2 * 100)  # twice the documents and a margin would be needed
+    assert lane.with_all_documents() is None
+
+
+def test_a_failure_with_all_documents_keeps_what_a_part_has_given(toy: Toy) -> None:
+    lane = searching._Lane(FACTS, toy.train, None, Wanted(10.0), Clock(600), Run(), Workshop(HERE, {}))
+    lane._note(searching.Tried("br", 0.8, 1.0, 10))
+    lane._note(searching.Tried("br", None, 9.0, 0, "stopped after 9 s"))
+    assert [one.value for one in lane.tried] == [0.8]
+    lane._note(searching.Tried("br", 0.9, 9.0, 20))
+    assert [one.value for one in lane.tried] == [0.9]
+
+
+def test_the_choice_among_many_documents_has_time_of_its_own(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = searching._Lane(FACTS, toy.train, None, Wanted(10.0), Clock(600), Run(), Workshop(HERE, {}))
+    before, rows = lane.clock.left(), np.arange(len(toy.train))
+    one = known("br", np.random.default_rng(0).random((len(rows), 6)), rows)
+    lane.finished = [one]
+    lane.goal = replace(lane.goal, compared=rows[: len(rows) // 10])
+    times = iter((0.0, 10.0))
+    monkeypatch.setattr(lane.clock, "elapsed", lambda: next(times, 10.0))
+    monkeypatch.setattr(Goal, "value", lambda *given: 0.5)
+    assert lane._value(one) == 0.5
+    assert lane.clock.left() == pytest.approx(600 - 10 - (4 * 10 + 2 * 10 * len(rows) / (len(rows) // 10)), abs=1)
+    assert before == pytest.approx(600 - 36, abs=1)
 
 
 @pytest.mark.parametrize("cheap", [False, True])

@@ -27,7 +27,9 @@ _MOST = 4  # parts of a mixture
 _GAIN = NOISE / 2  # by which a mixture must be better than the best alone; it varies less on new documents
 _LEAST_SHARE = 0.08  # a part with a smaller weight is left out
 _SEARCHED = 30  # labels per document on which weights are compared if there are very many
-_CELLS = 5_000_000
+_CELLS = 5_000_000  # documents x labels up to which weights are compared on all labels
+_COMPARED = 5_000, 50_000  # least and largest number of documents on which candidates are compared
+_JUDGED = 20_000_000  # of these documents x labels; with more than MANY labels, few of each document are kept
 _CAUTION = Caution()
 _DEFAULT = "micro_f1"  # metric
 
@@ -60,9 +62,10 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True)
 class Goal:
-    """What is compared: the metric, whether sets are closed under the tree, and the least number of labels.
+    """What is compared: the metric, whether sets are closed under the tree, the least number of labels, and the documents.
 
-    With very many labels, rankings are compared, by the mean of P@1, P@3 and P@5, unless a metric is asked for.
+    With very many labels, rankings are compared, by the mean of P@1, P@3 and P@5, unless a metric is asked for. ``compared`` are
+    the documents on which candidates are compared, sorted; None = all that they held out.
     """
 
     labels: LabelSet
@@ -70,11 +73,17 @@ class Goal:
     optimise: str
     closed: bool
     least: int
+    compared: NDArray[np.int64] | None = None
 
     @property
     def metric(self) -> str:
         """The metric, or ``PRECISION``."""
         return PRECISION if len(self.labels) > MANY and self.optimise == _DEFAULT else self.optimise
+
+    def rows(self, parts: Sequence[Trained]) -> NDArray[np.int64]:
+        """The documents on which these candidates are compared: all of them held them out."""
+        rows = common_rows(parts)
+        return rows if self.compared is None else np.intersect1d(rows, self.compared)
 
     def value(self, scores: Scores, rows: NDArray[np.int64]) -> float:
         """The metric of held-out scores, each document decided with thresholds from others."""
@@ -98,14 +107,22 @@ class Goal:
         return standard_error(csr_array(self.truth[rows]), one.sets, other.sets, self.optimise)
 
 
+class Compared(NamedTuple):
+    """The documents on which held-out scores were judged, and how."""
+
+    rows: NDArray[np.int64]
+    judged: Judged
+
+
 @dataclass(frozen=True)
 class Choice:
-    """The parts of the winner with their weights, its held-out scores, their rows, and how they were judged."""
+    """The parts of the winner with their weights, its held-out scores, their rows, and how it was judged on some of these."""
 
     parts: list[Trained]
     weights: list[float]
     held: Scores
     rows: NDArray[np.int64]
+    compared: NDArray[np.int64]
     judged: Judged
 
     @property
@@ -115,7 +132,7 @@ class Choice:
 
     def judged_at(self, rows: NDArray[np.int64], goal: Goal) -> Judged:
         """The metric on some of its documents."""
-        if len(rows) == len(self.rows):
+        if len(rows) == len(self.compared):
             return self.judged
         held = replace(self.held, matrix=csr_array(self.held.matrix[np.searchsorted(self.rows, rows)]))
         return goal.judge(held, rows)
@@ -140,6 +157,16 @@ def common_rows(parts: Sequence[Trained]) -> NDArray[np.int64]:
     return rows
 
 
+def compared_documents(train: int, whole: int, labels: int, seed: int) -> NDArray[np.int64] | None:
+    """The documents on which candidates are compared, those after the training documents first; None = all, if not too many."""
+    most = _COMPARED[1] if labels > MANY else int(np.clip(_JUDGED // labels, *_COMPARED))
+    if whole <= most:
+        return None
+    rng = np.random.default_rng(seed)
+    found: NDArray[np.int64] = np.concatenate([train + rng.permutation(whole - train), rng.permutation(train)])[:most]
+    return np.sort(found)
+
+
 def at_rows(one: Trained, rows: NDArray[np.int64]) -> Scores:
     """The held-out scores of these documents, in this order."""
     order = np.argsort(one.rows, kind="stable")
@@ -154,7 +181,7 @@ def choose(trained: Sequence[Trained], goal: Goal, limits: Limits, caution: Caut
         reasons = "; ".join(f"{one.candidate.name} {limits.broken_by([one])}" for one in trained)
         raise ConfigError(f"no model keeps the limits: {reasons}; loosen --predict-speed or --memory")
     allowed = teams(allowed, limits)
-    rows = common_rows(allowed)
+    rows = goal.rows(allowed)
     judged = [goal.judge(at_rows(one, rows), rows) for one in allowed]
     values = np.array([one.value for one in judged])
     best = first_of_best(values)
@@ -167,7 +194,7 @@ def choose(trained: Sequence[Trained], goal: Goal, limits: Limits, caution: Caut
     if mixture is not None and _better(mixture, allowed[at], goal, caution.sure):
         return mixture
     own = np.sort(allowed[at].rows)
-    return _of_members([allowed[at]], [1.0], at_rows(allowed[at], own), own, judged[at])
+    return _of_members([allowed[at]], [1.0], at_rows(allowed[at], own), own, Compared(rows, judged[at]))
 
 
 def teams(trained: Sequence[Trained], limits: Limits) -> list[Trained]:
@@ -190,12 +217,12 @@ def _team(seeds: list[Trained]) -> Trained:
 
 
 def _of_members(
-    parts: Sequence[Trained], weights: Sequence[float], held: Scores, rows: NDArray[np.int64], judged: Judged
+    parts: Sequence[Trained], weights: Sequence[float], held: Scores, rows: NDArray[np.int64], compared: Compared
 ) -> Choice:
     """The choice of these parts, each seed of a network as a part of its own."""
     members = [(one, weight / max(1, len(part.seeds))) for part, weight in zip(parts, weights, strict=True)
                for one in part.seeds or (part,)]  # fmt: skip
-    return Choice([one for one, _ in members], [weight for _, weight in members], held, rows, judged)
+    return Choice([one for one, _ in members], [weight for _, weight in members], held, rows, *compared)
 
 
 def _lead(allowed: Sequence[Trained]) -> int:
@@ -208,7 +235,7 @@ def _lead(allowed: Sequence[Trained]) -> int:
 
 def _better(mixture: Choice, lead: Trained, goal: Goal, sure: float) -> bool:
     """Whether a mixture is better than the lead, on the same documents; a lead that is no part may lack some of them."""
-    rows = np.intersect1d(mixture.rows, lead.rows)
+    rows = np.intersect1d(mixture.compared, lead.rows)
     judged, alone = mixture.judged_at(rows, goal), goal.judge(at_rows(lead, rows), rows)
     gain = judged.value - alone.value - _GAIN
     return gain > 0 and gain > sure * goal.error(judged, alone, rows)
@@ -233,17 +260,18 @@ def _mixed(ranked: Sequence[Trained], goal: Goal, limits: Limits, caution: Cauti
 
 def _weighed(parts: list[Trained], goal: Goal, caution: Caution) -> Choice | None:
     """The mixture of these parts; the first one stays, because weights are shrunk towards it."""
-    rows = common_rows(parts)
+    rows = goal.rows(parts)
     truth = csr_array(goal.truth[rows])
     held = [at_rows(one, rows) for one in parts]
     many = len(rows) * len(goal.labels) > _CELLS
-    compared = [scores.best(_SEARCHED) if many else scores for scores in held]
-    weights = fit_weights(compared, truth, goal.metric, goal.least).weights
+    searched = [scores.best(_SEARCHED) if many else scores for scores in held]
+    weights = fit_weights(searched, truth, goal.metric, goal.least).weights
     kept = [at for at, weight in enumerate(weights) if at == 0 or weight >= _LEAST_SHARE]
     if len(kept) < 2:
         return None
     if len(kept) < len(parts):
         return _weighed([parts[at] for at in kept], goal, caution)
     shares = caution.shrunk(weights, len(rows))
-    scores = mix(held, shares)
-    return _of_members(parts, shares, scores, rows, goal.judge(scores, rows))
+    compared = Compared(rows, goal.judge(mix(held, shares), rows))
+    every = common_rows(parts)
+    return _of_members(parts, shares, mix([at_rows(one, every) for one in parts], shares), every, compared)

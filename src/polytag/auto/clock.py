@@ -28,6 +28,11 @@ class Clock:
     def __init__(self, seconds: float, spent: float = 0.0) -> None:
         """``seconds`` is the limit, ``spent`` what earlier sessions of this search used."""
         self.seconds, self.spent, self._begun = seconds, spent, time.monotonic()
+        self._reserved = max(_LEAST_RESERVED, _RESERVED * seconds)
+
+    def reserve(self, seconds: float) -> None:
+        """Keep at least this much time for what comes after the trainings."""
+        self._reserved = max(self._reserved, seconds)
 
     def elapsed(self) -> float:
         """Seconds so far."""
@@ -35,8 +40,7 @@ class Clock:
 
     def left(self) -> float:
         """Seconds that trainings may still use."""
-        reserved = max(_LEAST_RESERVED, _RESERVED * self.seconds)
-        return self.seconds - reserved - self.elapsed()
+        return self.seconds - self._reserved - self.elapsed()
 
 
 def epoch_seconds(candidate: Candidate, facts: Facts, speed: float) -> float:

@@ -26,7 +26,7 @@ class Candidate:
 
     Linear models and those over an encoder's vectors return out-of-fold scores of all documents. ``share`` is the share of the
     time that is left which it may take. A ``helper`` is tried even if it is bad alone: it is made for mixtures. ``of`` is the
-    name of the candidate of which this is another seed.
+    name of the candidate of which this is another seed. ``whole`` asks for all documents, after a part of them.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Candidate:
     options: Mapping[str, Any] = field(default_factory=dict)
     helper: bool = False
     of: str = ""
+    whole: bool = False
 
 
 def ladder(facts: Facts) -> list[Candidate]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from polytag.auto.choice import Choice, Goal, Limits, at_rows, choose, common_rows, noise
+from polytag.auto.choice import Choice, Goal, Limits, at_rows, choose, compared_documents, noise
 from polytag.auto.clock import Clock, epoch_seconds, machine_speed, vector_seconds
 from polytag.auto.facts import Facts, look_at
 from polytag.auto.ladder import Candidate, ladder
@@ -43,6 +43,7 @@ _AGAIN = 1.15  # of the seconds of the first training of a network: another one 
 _SEEDS = 3  # trainings of a network, if time is left
 _NEAR = 0.02  # a network that is further below the best candidate is not trained again
 _MARGIN = 1.5  # of the estimated time of vectors: beside other work a machine has shown two thirds of its measured speed
+_CLOSING = 4, 2  # the choice takes this many times one comparison, and thresholds of all documents this many times theirs
 _OVER = 1.5  # classifiers over vectors take this many times the first candidate's seconds
 
 
@@ -103,13 +104,14 @@ def search(train: Corpus, valid: Corpus | None, wanted: Wanted, run: Run, clock:
         for at, candidate in enumerate(candidates, start=1):
             lane.later = candidates[at:]
             lane.try_out(candidate)
-        while (another := lane.another_seed()) is not None and lane.try_out(another):
-            pass
+        for again in (lane.with_all_documents, lane.another_seed):
+            while (another := again()) is not None and lane.try_out(another):
+                pass
     if not lane.finished:
         reasons = "; ".join(one.sentence() for one in lane.tried)
         raise DataError(f"no model was trained: {reasons}; give more documents, or more --minutes")
     choice = choose(lane.finished, lane.goal, wanted.limits)
-    value = choice.judged_at(common_rows(lane.finished), lane.goal).value
+    value = choice.judged_at(lane.goal.rows(lane.finished), lane.goal).value
     return Found(choice, value, lane.goal.metric == PRECISION, lane.compared(), train, valid, clock.elapsed())
 
 
@@ -132,13 +134,14 @@ class _Lane:
             facts, train, valid, wanted, clock, run, shop,
         )  # fmt: skip
         whole = train if valid is None else train.concat(valid)
-        self.goal = Goal(
-            train.labels, whole.truth, wanted.optimise, wanted.closed, int(np.diff(whole.truth.indptr).min(initial=0))
-        )
+        least = int(np.diff(whole.truth.indptr).min(initial=0))
+        compared = compared_documents(len(train), len(whole), len(train.labels), wanted.seed)
+        self.goal = Goal(train.labels, whole.truth, wanted.optimise, wanted.closed, least, compared)
         self.everything: Rows = np.arange(len(train))
         self.finished: list[Trained] = []
         self.tried: list[Tried] = []
         self.pilot = self._pilot_documents(whole)
+        self.values: dict[tuple[str, bool], tuple[int, float]] = {}  # of a candidate: the compared documents, the metric
         self.curve: tuple[float, float] | None = None  # metric of the first candidate: of its pilot, and with all documents
         self.speed = 0.0
         self.later: list[Candidate] = []
@@ -163,11 +166,39 @@ class _Lane:
         if isinstance(outcome, str):
             self._note(Tried(candidate.name, None, seconds, 0, outcome))
             return False
-        self.finished.append(outcome)
-        rows = common_rows(self.finished)
-        value = self.goal.value(at_rows(outcome, rows), rows)
-        self._note(Tried(candidate.name, value, outcome.seconds, outcome.documents))
+        names = [one.candidate.name for one in self.finished]
+        at = names.index(candidate.name) if candidate.whole else len(names)
+        self.finished[at : at + 1] = [outcome]
+        self._note(Tried(candidate.name, self._value(outcome), outcome.seconds, outcome.documents))
         return True
+
+    def _value(self, one: Trained) -> float:
+        """The metric of a finished candidate; the time of that says how much the choice will need."""
+        rows, key = self.goal.rows(self.finished), (one.candidate.name, one.candidate.whole)
+        known = self.values.get(key)
+        if known is not None and known[0] == len(rows):
+            return known[1]
+        started = self.clock.elapsed()
+        value = self.goal.value(at_rows(one, rows), rows)
+        once = self.clock.elapsed() - started
+        self.clock.reserve(_CLOSING[0] * once + _CLOSING[1] * once * len(one.rows) / max(1, len(rows)))
+        self.values[key] = (len(rows), value)
+        return value
+
+    def with_all_documents(self) -> Candidate | None:
+        """The best candidate that was trained on a part of the documents, if all fit into the time that is left; else None.
+
+        A pilot of few documents says little about the time of very many, so that the part may have been too small.
+        """
+        able = [
+            one
+            for one in self.finished
+            if one.candidate.kind == "linear"
+            and one.documents < len(self.train)
+            and _START + _AGAIN * one.seconds * len(self.train) / one.documents < self.clock.left()
+        ]
+        best = max(able, key=self._value, default=None)
+        return None if best is None else replace(best.candidate, share=1.0, whole=True)
 
     def another_seed(self) -> Candidate | None:
         """A network that is among the best, to be trained again with another seed: the mean of several varies less than one.
@@ -194,12 +225,15 @@ class _Lane:
 
     def compared(self) -> list[Tried]:
         """What came of all candidates, those that finished evaluated on the same documents."""
-        rows = common_rows(self.finished)
-        values = {one.candidate.name: self.goal.value(at_rows(one, rows), rows) for one in self.finished}
+        values = {one.candidate.name: self._value(one) for one in self.finished}
         return [one._replace(value=values.get(one.name)) for one in self.tried]
 
     def _note(self, tried: Tried) -> None:
-        self.tried.append(tried)
+        """Note an outcome; a second one of the same name replaces the first, unless it is a failure."""
+        names = [one.name for one in self.tried]
+        at = names.index(tried.name) if tried.name in names else len(names)
+        if tried.value is not None or at == len(names):
+            self.tried[at : at + 1] = [tried]
         self.run.log("candidate", {**tried._asdict(), "spent": self.clock.elapsed()})
         log.info("%s", tried.sentence())
 
@@ -212,7 +246,7 @@ class _Lane:
         if allowed <= _START:
             return "no time was left"
         plans = {"network": self._network, "vectors": self._vectors, "linear": self._linear}
-        planned = plans[candidate.kind](candidate, allowed)
+        planned = (self.everything, {}) if candidate.whole else plans[candidate.kind](candidate, allowed)
         if isinstance(planned, str):
             return planned
         rows, options = planned
@@ -325,7 +359,7 @@ def _for_steps(seconds: float) -> float:
 
 
 def _stage(candidate: Candidate) -> str:
-    return f"candidate-{candidate.name.replace(':', '-')}"
+    return f"candidate-{candidate.name.replace(':', '-')}" + "-whole" * candidate.whole
 
 
 def _own_value(one: Trained, goal: Goal, corpus: Corpus) -> float:
