@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from conftest import Command, Toy
 from polytag.auto import model_search as searching
-from polytag.auto import trial
+from polytag.auto import pilot, trial
 from polytag.auto.automatic import auto_run, automatic, of_choice
 from polytag.auto.choice import Goal, Limits, at_rows, choose, common_rows, compared_documents, teams
 from polytag.auto.clock import Clock, epoch_seconds, vector_seconds
@@ -20,6 +20,7 @@ from polytag.auto.facts import Facts, look_at
 from polytag.auto.ladder import Candidate, ladder
 from polytag.auto.lead import Caution
 from polytag.auto.model_search import Wanted, reasons
+from polytag.auto.pilot import Pilot
 from polytag.auto.trial import Trained, Workshop
 from polytag.classifier import Classifier
 from polytag.config.recipe import Recipe
@@ -410,7 +411,7 @@ def test_a_mixture_predicts_as_it_was_judged(toy: Toy, shop: type[InProcess], mo
 
 def test_rows_of_a_sample_are_those_of_the_corpus(toy: Toy, shop: type[InProcess], monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate that is trained on a sample is judged with the labels of its own documents."""
-    monkeypatch.setattr(searching, "_PILOT", (20, 40))
+    monkeypatch.setattr(pilot, "_SIZE", (20, 40))
     monkeypatch.setattr(searching._Lane, "_fitted", lambda lane, *given: (np.arange(3, len(lane.train), 2), {}))
     found = automatic(toy.train, toy.valid, Wanted(1.0)).found
     assert all(one.value is None or one.value > 0.8 for one in found.tried)
@@ -419,7 +420,7 @@ def test_rows_of_a_sample_are_those_of_the_corpus(toy: Toy, shop: type[InProcess
 
 def test_time_that_is_left_goes_to_all_documents(toy: Toy, shop: type[InProcess], monkeypatch: pytest.MonkeyPatch) -> None:
     """A pilot overestimates the time of all documents; the training of a part tells it, and the best candidate is first."""
-    monkeypatch.setattr(searching, "_PILOT", (20, 40))
+    monkeypatch.setattr(pilot, "_SIZE", (20, 40))
     monkeypatch.setattr(searching._Lane, "_fitted", lambda lane, *given: (np.arange(3, len(lane.train), 2), {}))
     found = automatic(toy.train, toy.valid, Wanted(1.0)).found
     whole = [name for name, documents, _ in shop.trained if documents == len(toy.train)]
@@ -472,9 +473,9 @@ def test_a_candidate_that_cannot_win_is_stopped_after_its_pilot_unless_it_is_che
     rng = np.random.default_rng(0)
     texts = [" ".join(f"w{number}" for number in rng.integers(0, 400, 12)) for _ in range(400)]
     labels = [[f"l{number}" for number in range(8) if f"w{number}" in text.split() or rng.random() < 0.02] for text in texts]
-    monkeypatch.setattr(searching, "_PILOT", (60, 60))
+    monkeypatch.setattr(pilot, "_SIZE", (60, 60))
     monkeypatch.setattr(searching, "_CHEAP", 0.5 if cheap else 0.0)
-    monkeypatch.setattr(searching._Lane, "_hopeless", lambda lane, value: "hopeless" if lane.finished else "")
+    monkeypatch.setattr(Pilot, "hopeless", lambda tried, value, others: "hopeless" if others else "")
     found = automatic(Corpus.of(texts, labels), None, Wanted(1.0)).found
     assert [one.reason for one in found.tried] == ["", *([""] * 2 if cheap else ["hopeless"] * 2)]
     assert [size for _, size, _ in shop.trained] == [60, 400, *([60, 400, 60, 400] if cheap else [60, 60])]
@@ -484,9 +485,9 @@ def test_a_helper_is_tried_even_if_it_is_bad_alone(shop: type[InProcess], monkey
     rng = np.random.default_rng(0)
     texts = [" ".join(f"w{number}" for number in rng.integers(0, 40, 12)) for _ in range(400)]
     corpus = Corpus.of(texts, [[f"l{number}" for number in range(4) if f"w{number}" in text.split()] or ["l9"] for text in texts])
-    monkeypatch.setattr(searching, "_PILOT", (60, 60))
+    monkeypatch.setattr(pilot, "_SIZE", (60, 60))
     monkeypatch.setattr(searching, "_CHEAP", 0.0)
-    monkeypatch.setattr(searching._Lane, "_hopeless", lambda lane, value: "hopeless" if lane.finished else "")
+    monkeypatch.setattr(Pilot, "hopeless", lambda tried, value, others: "hopeless" if others else "")
     made = [
         Candidate("br", "br", "linear", 0.4),
         Candidate("a", "nearest", "linear", 0.3),
@@ -498,13 +499,55 @@ def test_a_helper_is_tried_even_if_it_is_bad_alone(shop: type[InProcess], monkey
 
 
 def test_what_is_expected_follows_the_learning_curve_of_the_first() -> None:
-    lane = object.__new__(searching._Lane)
-    lane.pilot, lane.curve, lane.tried = Corpus.of(["a"] * 400, [["x"]] * 400), None, []
-    assert lane._hopeless(0.5) == ""
-    lane.tried = [searching.Tried("br", 0.75, 1.0, 400)]  # half of its errors are gone with all documents
-    assert lane._hopeless(0.5) == ""
-    assert lane._hopeless(0.48) == "", "expected .74, within noise"
-    assert "expected 0.600 after 0.200" in lane._hopeless(0.2)
+    tried = Pilot(Corpus.of(["a"] * 400, [["x"]] * 400), 400, 0)
+    assert tried.hopeless(0.5, []) == ""
+    others = [0.75]  # half of its errors are gone with all documents
+    assert tried.hopeless(0.5, others) == ""
+    assert tried.hopeless(0.48, others) == "", "expected .74, within noise"
+    assert "expected 0.600 after 0.200" in tried.hopeless(0.2, others)
+
+
+def test_two_pilots_tell_the_start_of_a_training_from_its_documents() -> None:
+    """The first one alone takes the time of the start for that of its documents, and finds all far too long."""
+    assert Pilot.of(Corpus.of(["a"] * 1_999, [["x"]] * 1_999), 0) is None
+    assert Pilot.of(Corpus.of(["a"] * 70_000, [["x"]] * 70_000), 0).larger is None
+    tried = Pilot.of(Corpus.of([str(number) for number in range(100_000)], [["x"]] * 100_000), 0)
+    assert tried is not None and tried.larger is not None
+    assert (len(tried.documents), len(tried.larger)) == (2_000, 20_000)
+    assert set(tried.documents.texts) <= set(tried.larger.texts)
+    real = [2.5 + 2e-5 * documents for documents in (2_000, 20_000, 100_000)]
+    assert tried.seconds_of_all(real[0]) > 5 * real[2]
+    assert tried.seconds_of_all(*real[:2]) == pytest.approx(1.15 * real[2])
+    assert tried.seconds_of_all(4.0, 400.0) == tried.seconds_of_all(4.0), "a disturbed second one makes nothing longer"
+
+
+def test_a_second_pilot_is_made_where_all_documents_seem_too_many(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = searching._Lane(FACTS, toy.train, None, Wanted(2.0), Clock(120), Run(), Workshop(HERE, {}))
+    lane.pilot, asked = Pilot(Corpus.of(["a"] * 100_000, [["x"]] * 100_000), 2_000, 0), []
+
+    def trains(candidate: Candidate, documents: Corpus, valid: Any, seconds: float) -> State | None:
+        asked.append((len(documents), seconds))
+        return {"seconds": 3.0}
+
+    monkeypatch.setattr(lane.shop, "train", trains)
+    br = Candidate("br", "br", "linear", 0.4)
+    assert lane._of_all_documents(br, 3.0, 30.0) == lane.pilot.seconds_of_all(3.0), "they fit"
+    assert not asked
+    assert lane._of_all_documents(br, 2.6, 20.0) == pytest.approx(1.15 * (3.0 + 80_000 * 0.4 / 18_000))
+    assert asked == [(20_000, 10.0)]
+    assert lane._of_all_documents(br, 9.0, 20.0) == lane.pilot.seconds_of_all(9.0), "the larger one would take too long"
+
+
+def test_a_part_that_is_far_smaller_than_that_of_the_first_is_not_tried(toy: Toy) -> None:
+    lane = searching._Lane(FACTS, toy.train, None, Wanted(2.0), Clock(120), Run(), Workshop(HERE, {}))
+    lane.pilot = Pilot(toy.train, 5, 0)
+    share = 0.4 * len(toy.train)
+    first = known("br", np.zeros((1, 6)), np.arange(1))
+    for documents, tried in ((2 * share - 2, True), (2 * share + 4, False)):
+        lane.finished = [replace(first, documents=int(documents))]
+        assert isinstance(lane._fitted(100.0, 40.0), str) is not tried
+    lane.finished = []
+    assert len(lane._fitted(100.0, 40.0)[0]) == int(share), "the first one is trained anyway"
 
 
 @pytest.mark.parametrize(("speed", "share"), [(1e12, 0.35), (2e11, 1.0)])

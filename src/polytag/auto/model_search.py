@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from polytag.auto.choice import Choice, Goal, Limits, at_rows, choose, compared_documents, noise
+from polytag.auto.choice import Choice, Goal, Limits, at_rows, choose, compared_documents
 from polytag.auto.clock import Clock, epoch_seconds, machine_speed, vector_seconds
 from polytag.auto.facts import Facts, look_at
 from polytag.auto.ladder import Candidate, ladder
+from polytag.auto.pilot import AGAIN, START, Pilot
 from polytag.auto.trial import Trained, Workshop, restored
 from polytag.config.settings import declared
 from polytag.corpus import Corpus
@@ -31,15 +32,12 @@ log = logging.getLogger(__name__)
 Rows: TypeAlias = NDArray[np.int64]
 _SMALL = 1_000  # documents up to which all are compared out of fold, instead of a hold-out
 _HELD = 0.1, 5_000  # share of documents in the hold-out, and their maximum number
-_PILOT = 500, 2_000  # least and largest number of documents of a pilot
-_WORTH = 4  # a pilot is worth its time if there are this many times more documents
+_LEAST_PART = 0.5  # of the documents of the first candidate: with fewer, another one would hardly be better
 _CHEAP = 0.35  # of the time that is left: a training that takes less is tried even if it cannot win, as a mixture may gain by it
-_START = 3.0  # seconds that a process takes before it trains
 _AROUND = 0.08  # share of a network's time for what comes before and after its steps: tokens, and scores of held-out documents
 _EPOCHS = 0.5  # a network that cannot finish this share of its epochs is not tried: it is far below linear models then
 _LENGTHS = (256, 128, 64)
 _HOPE = 3.0  # times the time that is left: idle time is spent on vectors up to here, as the measured speed may be too low
-_AGAIN = 1.15  # of the seconds of the first training of a network: another one may take longer
 _SEEDS = 3  # trainings of a network, if time is left
 _NEAR = 0.02  # a network that is further below the best candidate is not trained again
 _MARGIN = 1.5  # of the estimated time of vectors: beside other work a machine has shown two thirds of its measured speed
@@ -140,18 +138,10 @@ class _Lane:
         self.everything: Rows = np.arange(len(train))
         self.finished: list[Trained] = []
         self.tried: list[Tried] = []
-        self.pilot = self._pilot_documents(whole)
+        self.pilot = Pilot.of(whole, wanted.seed)
         self.values: dict[tuple[str, bool], tuple[int, float]] = {}  # of a candidate: the compared documents, the metric
-        self.curve: tuple[float, float] | None = None  # metric of the first candidate: of its pilot, and with all documents
         self.speed = 0.0
         self.later: list[Candidate] = []
-
-    def _pilot_documents(self, whole: Corpus) -> Corpus | None:
-        """The documents of all pilots; None if all documents are few."""
-        size = int(np.clip(len(whole) // 8, *_PILOT))
-        if len(whole) < _WORTH * size:
-            return None
-        return whole.subset(np.sort(np.random.default_rng(self.wanted.seed).permutation(len(whole))[:size]))
 
     # -- one candidate ---------------------------------------------------------------------------------------------
 
@@ -195,7 +185,7 @@ class _Lane:
             for one in self.finished
             if one.candidate.kind == "linear"
             and one.documents < len(self.train)
-            and _START + _AGAIN * one.seconds * len(self.train) / one.documents < self.clock.left()
+            and START + AGAIN * one.seconds * len(self.train) / one.documents < self.clock.left()
         ]
         best = max(able, key=self._value, default=None)
         return None if best is None else replace(best.candidate, share=1.0, whole=True)
@@ -214,7 +204,7 @@ class _Lane:
             if one.candidate.kind == "network"
             and seeds[one.candidate.name] < _SEEDS
             and values[one.candidate.name] > max(values.values()) - _NEAR
-            and _AGAIN * one.seconds + _START < self.clock.left()
+            and AGAIN * one.seconds + START < self.clock.left()
         ]
         if not able:
             return None
@@ -243,7 +233,7 @@ class _Lane:
         if known is not None:
             return restored(candidate, known, self.train.labels) or "too few documents for a hold-out"
         allowed = candidate.share * self.clock.left()
-        if allowed <= _START:
+        if allowed <= START:
             return "no time was left"
         plans = {"network": self._network, "vectors": self._vectors, "linear": self._linear}
         planned = (self.everything, {}) if candidate.whole else plans[candidate.kind](candidate, allowed)
@@ -299,7 +289,7 @@ class _Lane:
         """All documents, and as many tokens of each as fit into the time. Reading them takes it all, so there is no pilot."""
         over = _OVER * next((one.seconds for one in self.tried if one.value is not None), 0.0)
         for length in _LENGTHS:
-            needed = 2 * _START + over + _MARGIN * vector_seconds(self.facts, length, self._speed())
+            needed = 2 * START + over + _MARGIN * vector_seconds(self.facts, length, self._speed())
             if needed <= allowed:
                 return self.everything, {} if length == _LENGTHS[0] else {"max_length": length}
         if self._limit(allowed) > allowed and needed <= _HOPE * self.clock.left():  # nobody else could use the time
@@ -310,52 +300,42 @@ class _Lane:
         """The documents that fit into the time, and options; or why the candidate cannot win."""
         if self.pilot is None:
             return self.everything, {}
-        state = self.shop.train(candidate, self.pilot, None, allowed / 2)
+        begun = self.clock.elapsed()
+        state = self.shop.train(candidate, self.pilot.documents, None, allowed / 2)
         if state is None:
-            return f"{len(self.pilot):,} documents alone took more than {_time(allowed / 2)}"
+            return f"{len(self.pilot.documents):,} documents alone took more than {_time(allowed / 2)}"
         tested = restored(candidate, state, self.train.labels)
-        value = 0.0 if tested is None else _own_value(tested, self.goal, self.pilot)
-        seconds = float(state["seconds"])
-        reason, needed = self._hopeless(value), self._of_all_documents(seconds)
+        value = 0.0 if tested is None else _own_value(tested, self.goal, self.pilot.documents)
+        needed = self._of_all_documents(candidate, float(state["seconds"]), allowed)
+        reason = self.pilot.hopeless(value, [one.value for one in self.tried if one.value is not None])
         if reason and not candidate.helper and needed > _CHEAP * self.clock.left():
             return reason
-        return self._fitted(needed, allowed - seconds)
+        return self._fitted(needed, allowed - (self.clock.elapsed() - begun))
 
-    def _hopeless(self, value: float) -> str:
-        """Why a candidate cannot win, from its pilot and the learning curve of the first candidate; empty if it may."""
-        best = [one.value for one in self.tried if one.value is not None]
-        if self.curve is None or not best:
-            self.curve = (value, 0.0)
-            return ""
-        if not self.curve[1]:
-            self.curve = (self.curve[0], best[0])
-        begin, end = self.curve
-        expected = value + (1 - value) * max(0.0, (end - begin) / max(1e-9, 1 - begin))  # its error falls as much
+    def _of_all_documents(self, candidate: Candidate, first: float, allowed: float) -> float:
+        """Seconds of a training with all documents, from those of the pilot; by a larger one too, if they seem too many."""
         assert self.pilot is not None
-        if expected + 3 * noise(len(self.pilot)) < max(best):
-            return f"expected {expected:.3f} after {value:.3f} on {len(self.pilot):,} documents, below {max(best):.3f}"
-        return ""
-
-    def _of_all_documents(self, pilot: float) -> float:
-        """Seconds of a training with all documents, from those of the pilot."""
-        assert self.pilot is not None
-        documents = len(self.train) + (0 if self.valid is None else len(self.valid))
-        return _START + max(0.5, pilot - _START) * documents / len(self.pilot)
+        needed, larger = self.pilot.seconds_of_all(first), self.pilot.larger
+        if needed <= allowed or larger is None or self.pilot.seconds_of(len(larger), first) > allowed / 2:
+            return needed
+        state = self.shop.train(candidate, larger, None, allowed / 2)
+        return needed if state is None else self.pilot.seconds_of_all(first, float(state["seconds"]))
 
     def _fitted(self, needed: float, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
-        """As many documents as fit into the time, if all of them need some seconds."""
+        """As many documents as fit into the time, from the seconds of all; not far fewer than the first candidate had."""
         assert self.pilot is not None
         if needed <= allowed:
             return self.everything, {}
         size = int(allowed / needed * len(self.train))
-        if size < 2 * len(self.pilot):
+        first = self.finished[0].documents if self.finished else 0
+        if size < max(2 * len(self.pilot.documents), _LEAST_PART * first):
             return f"would take about {_time(needed)}"
         return np.sort(np.random.default_rng(self.wanted.seed).permutation(len(self.train))[:size]), {}
 
 
 def _for_steps(seconds: float) -> float:
     """Of the seconds of a network, those of its steps; it is ended when all are over, and then nothing of it is left."""
-    return (1 - _AROUND) * seconds - 2 * _START
+    return (1 - _AROUND) * seconds - 2 * START
 
 
 def _stage(candidate: Candidate) -> str:
