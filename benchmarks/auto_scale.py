@@ -1,6 +1,6 @@
 """``polytag auto`` on half a million documents, with few labels and with half a million: time kept, memory, what it chose.
 
-    python benchmarks/auto_scale.py [--documents 500000] [--minutes 2,10] [--folder FOLDER]
+    python benchmarks/auto_scale.py [--documents 500000] [--labels 100,500000] [--minutes 2,10] [--folder FOLDER]
 
 The corpora are synthetic (``polytag data make``). Seconds are those of the whole command, start, reading and saving included;
 memory is the largest sum over the processes of the search. The winner is evaluated on the test documents.
@@ -20,7 +20,6 @@ from typing import Any
 from peers.report import machine
 
 OUT = Path(__file__).parent / "results" / "auto_scale.json"
-LABELS = 100, 500_000
 SHOWN = ("micro_f1", "p@1", "p@3", "p@5")
 POLYTAG = [sys.executable, "-m", "polytag", "-q"]
 
@@ -63,6 +62,7 @@ def main() -> None:
     """Make the corpora, and search in each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=500_000)
+    parser.add_argument("--labels", default="100,500000")
     parser.add_argument("--minutes", default="2,10")
     parser.add_argument("--folder", type=Path, help="keep corpora and runs in this folder")
     parser.add_argument("--out", type=Path, default=OUT)
@@ -70,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = told.folder or Path(temporary)
         result: dict[str, Any] = {"command": "python benchmarks/auto_scale.py", "machine": machine(), "rows": []}
-        for labels in LABELS:
+        for labels in map(int, told.labels.split(",")):
             corpus = folder / f"labels-{labels}"
             if not (corpus / "labels.jsonl").exists():
                 sizes = ["--documents", str(told.documents), "--labels", str(labels)]

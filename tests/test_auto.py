@@ -535,7 +535,8 @@ def test_a_second_pilot_is_made_where_all_documents_seem_too_many(toy: Toy, monk
     assert not asked
     assert lane._of_all_documents(br, 2.6, 20.0) == pytest.approx(1.15 * (3.0 + 80_000 * 0.4 / 18_000))
     assert asked == [(20_000, 10.0)]
-    assert lane._of_all_documents(br, 9.0, 20.0) == lane.pilot.seconds_of_all(9.0), "the larger one would take too long"
+    assert lane._of_all_documents(br, 9.0, 20.0) == lane.pilot.seconds_of_all(9.0), "it says enough"
+    assert len(asked) == 1
 
 
 def test_a_part_that_is_far_smaller_than_that_of_the_first_is_not_tried(toy: Toy) -> None:

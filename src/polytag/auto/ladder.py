@@ -46,7 +46,7 @@ def ladder(facts: Facts) -> list[Candidate]:
     if many:
         labels = {"voters": "labels", "sharpness": 4.0}
         found.append(Candidate("nearest:labels", "nearest", "linear", 0.3, labels, helper=True))
-        found += [_linear("nearest", 0.3), Candidate("xlinear:trees", "xlinear", "linear", 0.7, {"trees": 3})]
+        found += [_linear("nearest", 0.6), Candidate("xlinear:trees", "xlinear", "linear", 0.7, {"trees": 3})]
     if not many and facts.labels >= _TREE:
         found.append(Candidate("xlinear", "xlinear", "linear", 0.25, _ALL))
     if not many and facts.sets <= _SETS:

@@ -313,10 +313,10 @@ class _Lane:
         return self._fitted(needed, allowed - (self.clock.elapsed() - begun))
 
     def _of_all_documents(self, candidate: Candidate, first: float, allowed: float) -> float:
-        """Seconds of a training with all documents, from those of the pilot; by a larger one too, if they seem too many."""
+        """Seconds of a training with all documents, from those of the pilot; by a larger one too, where that says little."""
         assert self.pilot is not None
         needed, larger = self.pilot.seconds_of_all(first), self.pilot.larger
-        if needed <= allowed or larger is None or self.pilot.seconds_of(len(larger), first) > allowed / 2:
+        if needed <= allowed or larger is None or not self.pilot.says_little(first):
             return needed
         state = self.shop.train(candidate, larger, None, allowed / 2)
         return needed if state is None else self.pilot.seconds_of_all(first, float(state["seconds"]))

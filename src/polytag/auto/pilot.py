@@ -59,13 +59,14 @@ class Pilot:
             return f"expected {expected:.3f} after {value:.3f} on {len(self.documents):,} documents, below {max(others):.3f}"
         return ""
 
-    def seconds_of(self, documents: int, first: float) -> float:
-        """Seconds of a training with this many documents, from those of the pilot; not fewer, since its start hides them."""
-        return START + max(_LEAST, first - START) * documents / len(self.documents)
+    @staticmethod
+    def says_little(first: float) -> bool:
+        """Whether the start of a process hides the seconds that a pilot trained."""
+        return first - START < _LEAST
 
     def seconds_of_all(self, first: float, second: float | None = None) -> float:
         """Seconds of a training with all documents, from those of the pilot, or of both pilots."""
-        needed = self.seconds_of(len(self.whole), first)
+        needed = START + max(_LEAST, first - START) * len(self.whole) / len(self.documents)
         if second is None or self.larger is None:
             return needed
         each = max(0.0, second - first) / (len(self.larger) - len(self.documents))
