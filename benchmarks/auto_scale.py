@@ -55,6 +55,7 @@ def search(corpus: Path, minutes: float, out: Path) -> dict[str, Any]:
     metrics = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     kept = {key: metrics[key] for key in SHOWN if key in metrics}
     tried = [{key: one[key] for key in ("name", "value", "seconds", "documents", "reason")} for one in found["tried"]]
+    kept["held_out"] = found["value"]
     return {"seconds": seconds, "peak_gib": peak, **kept, "winner": found["winner"], "weights": found["weights"], "tried": tried}
 
 

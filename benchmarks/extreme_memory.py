@@ -101,15 +101,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         told.runs = told.runs or Path(temporary)
         jobs = json.loads(told.jobs.read_text())
-        result: dict[str, Any] = {"command": f"python benchmarks/extreme_memory.py --data DIR --jobs {told.jobs}"}
-        result |= {"machine": machine(), "rows": []}
+        command = f"python benchmarks/extreme_memory.py --data DIR --jobs benchmarks/jobs/{told.jobs.name}"
+        result: dict[str, Any] = {"command": command, "machine": machine(), "rows": []}
         for job in (one for one in jobs if re.search(told.only, one["name"])):
             copies(told.runs, jobs, job)
             row: dict[str, Any] = {"name": job["name"]}
             for step in ("train", "predict"):
-                command = [sys.executable, __file__, "--data", str(told.data), "--runs", str(told.runs)]
-                command += ["--minutes", str(told.minutes), "--one", step, json.dumps(job)]
-                row |= json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+                call = [sys.executable, __file__, "--data", str(told.data), "--runs", str(told.runs)]
+                call += ["--minutes", str(told.minutes), "--one", step, json.dumps(job)]
+                row |= json.loads(subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout)
             result["rows"].append(row)
             print(json.dumps(row), flush=True)
             told.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
