@@ -580,6 +580,22 @@ def test_vectors_may_use_the_time_that_no_network_could_use(toy: Toy) -> None:
     assert lane.tried[-1].reason.startswith("stopped after")
 
 
+def test_a_small_share_of_little_time_is_still_enough_to_start(toy: Toy) -> None:
+    """A fifth of 14 s would not be more than the start of a process."""
+    given: list[float] = []
+
+    class Timed(Workshop):
+        def train(self, candidate: Candidate, train: Corpus, valid: Any, seconds: float, options: Any = None) -> None:
+            given.append(seconds)
+
+    lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(0.3), Clock(18), Run(), Timed(HERE, {}))
+    lane.try_out(Candidate("lp", "lp", "linear", 0.2))
+    assert len(given) == 1
+    lane.clock = Clock(18, spent=11.5)  # with the four seconds that are kept, 2.5 are left
+    lane.try_out(Candidate("lp", "lp", "linear", 0.2))
+    assert len(given) == 1 and lane.tried[-1].reason
+
+
 def test_a_network_that_cannot_finish_half_of_its_epochs_is_not_tried(toy: Toy) -> None:
     lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0), Clock(600), Run(), Workshop(HERE, {}))
     for name, epochs in (("cnn", 12), ("bert", 5)):

@@ -33,6 +33,7 @@ Rows: TypeAlias = NDArray[np.int64]
 _SMALL = 1_000  # documents up to which all are compared out of fold, instead of a hold-out
 _HELD = 0.1, 5_000  # share of documents in the hold-out, and their maximum number
 _LEAST_PART = 0.5  # of the documents of the first candidate: with fewer, another one would hardly be better
+_LEAST_ALLOWED = 2 * START  # seconds, if they are left, where the share of a candidate is less
 _CHEAP = 0.35  # of the time that is left: a training that takes less is tried even if it cannot win, as a mixture may gain by it
 _AROUND = 0.08  # share of a network's time for what comes before and after its steps: tokens, and scores of held-out documents
 _EPOCHS = 0.5  # a network that cannot finish this share of its epochs is not tried: it is far below linear models then
@@ -163,15 +164,16 @@ class _Lane:
         return True
 
     def _value(self, one: Trained) -> float:
-        """The metric of a finished candidate; the time of that says how much the choice will need."""
+        """The metric of a finished candidate; of very many documents, its time says how much the choice will need."""
         rows, key = self.goal.rows(self.finished), (one.candidate.name, one.candidate.whole)
         known = self.values.get(key)
         if known is not None and known[0] == len(rows):
             return known[1]
         started = self.clock.elapsed()
         value = self.goal.value(at_rows(one, rows), rows)
-        once = self.clock.elapsed() - started
-        self.clock.reserve(_CLOSING[0] * once + _CLOSING[1] * once * len(one.rows) / max(1, len(rows)))
+        if self.goal.compared is not None:
+            once = self.clock.elapsed() - started
+            self.clock.reserve(_CLOSING[0] * once + _CLOSING[1] * once * len(one.rows) / max(1, len(rows)))
         self.values[key] = (len(rows), value)
         return value
 
@@ -232,7 +234,8 @@ class _Lane:
         known = self.run.load_stage(_stage(candidate))
         if known is not None:
             return restored(candidate, known, self.train.labels) or "too few documents for a hold-out"
-        allowed = candidate.share * self.clock.left()
+        left = self.clock.left()
+        allowed = max(candidate.share * left, min(left, _LEAST_ALLOWED))
         if allowed <= START:
             return "no time was left"
         plans = {"network": self._network, "vectors": self._vectors, "linear": self._linear}
