@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -36,7 +37,7 @@ def resident_gib(process: int) -> float:
     below = {process}
     while more := {one for one, parent in parents.items() if parent in below} - below:
         below |= more
-    return sum(sizes.get(one, 0) for one in below) * 4096 / 2**30
+    return sum(sizes.get(one, 0) for one in below) * os.sysconf("SC_PAGE_SIZE") / 2**30
 
 
 def search(corpus: Path, minutes: float, out: Path) -> dict[str, Any]:
@@ -68,9 +69,10 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="keep corpora and runs in this folder")
     parser.add_argument("--out", type=Path, default=OUT)
     told = parser.parse_args()
+    command = f"python benchmarks/auto_scale.py --documents {told.documents} --labels {told.labels} --minutes {told.minutes}"
     with tempfile.TemporaryDirectory() as temporary:
         folder = told.folder or Path(temporary)
-        result: dict[str, Any] = {"command": "python benchmarks/auto_scale.py", "machine": machine(), "rows": []}
+        result: dict[str, Any] = {"command": command, "machine": machine(), "rows": []}
         for labels in map(int, told.labels.split(",")):
             corpus = folder / f"labels-{labels}"
             if not (corpus / "labels.jsonl").exists():

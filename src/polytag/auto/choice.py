@@ -134,8 +134,7 @@ class Choice:
         """The metric on some of its documents."""
         if len(rows) == len(self.compared):
             return self.judged
-        held = replace(self.held, matrix=csr_array(self.held.matrix[np.searchsorted(self.rows, rows)]))
-        return goal.judge(held, rows)
+        return goal.judge(_some(self.held, self.rows, rows), rows)
 
     @property
     def name(self) -> str:
@@ -172,6 +171,13 @@ def at_rows(one: Trained, rows: NDArray[np.int64]) -> Scores:
     order = np.argsort(one.rows, kind="stable")
     place = order[np.searchsorted(one.rows, rows, sorter=order)]
     return replace(one.held, matrix=csr_array(one.held.matrix[place]))
+
+
+def _some(scores: Scores, rows: NDArray[np.int64], wanted: NDArray[np.int64]) -> Scores:
+    """The scores of some of these documents; both sorted."""
+    if len(wanted) == len(rows):
+        return scores
+    return replace(scores, matrix=csr_array(scores.matrix[np.searchsorted(rows, wanted)]))
 
 
 def choose(trained: Sequence[Trained], goal: Goal, limits: Limits, caution: Caution = _CAUTION) -> Choice:
@@ -260,9 +266,10 @@ def _mixed(ranked: Sequence[Trained], goal: Goal, limits: Limits, caution: Cauti
 
 def _weighed(parts: list[Trained], goal: Goal, caution: Caution) -> Choice | None:
     """The mixture of these parts; the first one stays, because weights are shrunk towards it."""
-    rows = goal.rows(parts)
+    rows, every = goal.rows(parts), common_rows(parts)
     truth = csr_array(goal.truth[rows])
-    held = [at_rows(one, rows) for one in parts]
+    whole = [at_rows(one, every) for one in parts]
+    held = [_some(scores, every, rows) for scores in whole]
     many = len(rows) * len(goal.labels) > _CELLS
     searched = [scores.best(_SEARCHED) if many else scores for scores in held]
     weights = fit_weights(searched, truth, goal.metric, goal.least).weights
@@ -272,6 +279,5 @@ def _weighed(parts: list[Trained], goal: Goal, caution: Caution) -> Choice | Non
     if len(kept) < len(parts):
         return _weighed([parts[at] for at in kept], goal, caution)
     shares = caution.shrunk(weights, len(rows))
-    compared = Compared(rows, goal.judge(mix(held, shares), rows))
-    every = common_rows(parts)
-    return _of_members(parts, shares, mix([at_rows(one, every) for one in parts], shares), every, compared)
+    mixed = mix(whole, shares)
+    return _of_members(parts, shares, mixed, every, Compared(rows, goal.judge(_some(mixed, every, rows), rows)))
