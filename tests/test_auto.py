@@ -26,6 +26,7 @@ from polytag.classifier import Classifier
 from polytag.config.recipe import Recipe
 from polytag.config.settings import declared
 from polytag.corpus import Corpus
+from polytag.datasets import load_sample
 from polytag.labels import LabelSet
 from polytag.metrics.of_rankings import precisions, ranking_metrics
 from polytag.models.binary_relevance import BinaryRelevance
@@ -391,6 +392,18 @@ def test_the_winner_is_an_ordinary_classifier(toy: Toy, shop: type[InProcess], t
     assert [one.name for one in ended.found.tried] == ["br", "lp", "cc"]
     assert ended.sentences()[0].startswith(f"{ended.found.choice.name}: ")
     assert "br alone" in ended.sentences()[0]
+
+
+def test_a_model_that_wins_alone_decides_as_if_there_had_been_no_search(
+    shop: type[InProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rules are compared by fifths of the held-out documents, so their order matters: that of the folds, not of the corpus."""
+    monkeypatch.setattr(searching, "ladder", lambda facts: [Candidate("br", "br", "linear", 1.0)])
+    few, other = load_sample()[1].subset(np.arange(60)), load_sample()[2]
+    found, plain = automatic(few, None, Wanted(1.0)).classifier, Classifier("br").fit(few)
+    assert found.decision.report == plain.decision.report
+    assert np.array_equal(found.decision.thresholds, plain.decision.thresholds)
+    assert found.predict(other.texts) == plain.predict(other.texts)
 
 
 def test_a_mixture_predicts_as_it_was_judged(toy: Toy, shop: type[InProcess], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,14 +77,20 @@ def automatic(train: Corpus, valid: Corpus | None = None, wanted: Wanted | None 
 
 
 def of_choice(choice: Choice, wanted: Wanted, corpora: tuple[Corpus, Corpus | None], data: Mapping[str, Any]) -> Classifier:
-    """The classifier of the winner: a model, or a mixture, with its decision fitted on the held-out scores."""
+    """The classifier of the winner: a model, or a mixture, with its decision fitted on the held-out scores.
+
+    A model alone keeps the order of its held-out documents, on which the comparison of rules depends: so it decides exactly as
+    if it had been trained without a search.
+    """
     train, valid = corpora
     whole = train if valid is None else train.concat(valid)
-    held = HeldOut(whole.truth[choice.rows], choice.held, choice.rows)
+    alone = choice.parts[0] if len(choice.parts) == 1 else None
+    scores, rows = (choice.held, choice.rows) if alone is None else (alone.held, alone.rows)
+    held = HeldOut(whole.truth[rows], scores, rows)
     shared: dict[str, Any] = {"seed": wanted.seed, "optimise": wanted.optimise}
     parts = [one.part for one in choice.parts]
-    model: Model = parts[0].model if len(parts) == 1 else Mixed.joined(parts, choice.weights, train.labels, shared)
-    calibration = parts[0].calibration if len(parts) == 1 else None
+    model: Model = Mixed.joined(parts, choice.weights, train.labels, shared) if alone is None else alone.part.model
+    calibration = None if alone is None else alone.part.calibration
     own = {name: value for name, value in effective(model).items() if name not in shared}
     recipe = Recipe(model_name(model), own, **shared, closed=wanted.closed, data=dict(data))
     return Classifier.of_trained(model, recipe, held, train, valid, calibration)
