@@ -3,9 +3,10 @@
     python benchmarks/auto.py --data DIR --corpora sample,reuters-50,reuters-500 --minutes 2 [--out FILE] [--seconds 1500]
 
 A corpus is a folder of DIR, ``sample`` for the corpus that ships, or ``NAME-N`` for N training documents of it, drawn with the
-seed; then the validation documents are left out. Every reference gets all minutes, networks by their setting ``minutes``; one
-that is not finished after 1.1 times that is ended and has no row. Each run is a process of its own. Rows are written after
-every run and kept, so a call goes on where an earlier one ended; ``--seconds`` ends it before a run that would take longer.
+seed, or with another one, S: ``NAME-N-S``; then the validation documents are left out. Every reference gets all minutes,
+networks by their setting ``minutes``; one that is not finished after 1.1 times that is ended and has no row. Each run is a
+process of its own. Rows are written after every run and kept, so a call goes on where an earlier one ended; ``--seconds`` ends it
+before a run that would take longer.
 ``--device gpu`` says that networks run on a GPU, and keeps those rows apart; without it they do not see one. ``--machine`` is
 noted in every row. Runs that were made side by side, each with a file of its own, are put together with ``--add FILE...``. The
 difference of ``auto`` and each reference is that of the test documents, with its interval by ``paired_bootstrap``; P@k of large
@@ -18,6 +19,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -46,15 +48,16 @@ SHOWN = ("micro_f1", "macro_f1", "subset_accuracy", *(f"p@{k}" for k in KS))
 
 def corpora(data: Path, name: str, seed: int) -> tuple[Corpus, Corpus | None, Corpus]:
     """Training, validation and test documents; validation documents are left out where training documents are drawn."""
-    base, _, count = name.rpartition("-") if name.rpartition("-")[2].isdigit() else (name, "", "")
+    asked = re.fullmatch(r"(.+?)-(\d+)(?:-(\d+))?", name)
+    base, count, draw = asked.groups() if asked else (name, None, None)
     if base == "sample":
         train, valid, test = load_sample()
     else:
         labels = LabelSet.read(next((data / base).glob("labels.jsonl*")))
         train, valid, test = (Corpus.read(data / base / f"{part}.jsonl.xz", labels=labels) for part in ("train", "valid", "test"))
-    if not count:
+    if count is None:
         return train, valid, test
-    rows = np.random.default_rng(seed).permutation(len(train))[: int(count)]
+    rows = np.random.default_rng(int(draw or seed)).permutation(len(train))[: int(count)]
     return train.subset(np.sort(rows)), None, test
 
 

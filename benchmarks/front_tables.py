@@ -1,4 +1,4 @@
-"""The tables of results in docs/: what was installed and run, how long tutorials take, how label trees grow."""
+"""The tables of results in docs/: what was installed and run, how long tutorials take, what auto chose, how label trees grow."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from auto_tables import ahead
 from headlines import growth
 from peers.report import put
 
@@ -32,38 +33,12 @@ def tutorials(found: dict[str, Any]) -> str:
     return "\n".join([*lines, "", found["note"]])
 
 
-def automatic(found: dict[str, Any]) -> str:
-    """``auto`` and every model with the same time: the metric on test, seconds, and the difference with its interval."""
-    head = ("corpus", "minutes", "model", "micro-F1, or P@1 / 3 / 5", "seconds", "auto minus this", "95 % interval")
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for corpus, times in found.items():
-        if corpus in ("command", "machine", "note"):
-            continue
-        for minutes, rows in times.items():
-            many = any("p@1" in row.get("auto_minus_this", {}) for row in rows.values())
-            keys = ("p@1", "p@3", "p@5") if many else ("micro_f1",)
-            for model in sorted(rows, key=lambda name: -rows[name].get(keys[0], 0.0)):
-                name = "**auto**" if model == "auto" else model
-                lines.append(f"| {' | '.join((corpus, minutes, name, *_compared(rows[model], keys)))} |")
-    return "\n".join(lines)
-
-
-def _compared(row: dict[str, Any], keys: tuple[str, ...]) -> tuple[str, str, str, str]:
-    """The metrics of a model, its seconds, and what auto has more, with the interval."""
-    if not row["finished"]:
-        return "not finished in time", "", "", ""
-    gaps = [row["auto_minus_this"][key] for key in keys] if row.get("auto_minus_this") else []
-    values = " / ".join(f"{row[key]:.4f}".lstrip("0") for key in keys)
-    more, interval = (" / ".join(f"{gap[0]:+.4f}" for gap in gaps), " / ".join(f"{gap[1]:+.4f} to {gap[2]:+.4f}" for gap in gaps))
-    return values, f"{row['seconds']:.0f}", more, interval
-
-
 def write_docs(docs: Path, results: Path) -> None:
     """Put every table that has results into its pages."""
     pages = (
         ("environments", "platforms.md", environments),
         ("tutorials", "tutorials/index.md", tutorials),
-        ("auto", "auto.md", automatic),
+        ("auto", "auto.md", ahead),
     )
     for name, page, made in pages:
         path = results / f"{name}.json"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from auto_tables import ahead, every_model
 from extreme import markdown as extreme
 from extreme_tables import nearest
 from front_tables import write_docs
@@ -344,6 +345,8 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "extreme_prediction": extreme_prediction,
     "scale": scale,
     "nearest": nearest,
+    "auto": every_model,
+    "auto_draws": ahead,
 }
 
 
