@@ -576,6 +576,12 @@ def test_a_network_gets_the_time_that_no_other_could_use(toy: Toy, speed: float,
     assert planned[1]["minutes"] == pytest.approx((0.92 * share * left - 6) / 60, abs=0.05)  # tokens and scores need time too
 
 
+def test_candidates_are_compared_on_sets_as_the_decision_makes_them(toy: Toy, shop: type[InProcess]) -> None:
+    """Every document of the toy corpus has a label, so every predicted set has one: when candidates are compared too."""
+    lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(2), Clock(120), Run(), Workshop(HERE, {}))
+    assert lane.goal.least == 1 == automatic(toy.train, toy.valid, Wanted(1.0)).classifier.decision.min_labels
+
+
 def test_vectors_may_use_the_time_that_no_network_could_use(toy: Toy) -> None:
     """They are planned for their share; where they turn out slower, they are not ended before the rest of the time."""
     given: list[float] = []

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from polytag.classifier import Classifier
+from polytag.models.base import neural_model
 from polytag.models.cnn import KimNetwork, TwoLayerNetwork
 from polytag.nn.encoding.convolution import Filters
 from polytag.nn.encoding.encoders import WordEncoder
@@ -76,3 +77,12 @@ def test_one_document_is_a_batch_too() -> None:
     network = TwoLayerNetwork(WordEncoder(9, 4), 3, 2, 6, 0.0).train()
     ids = torch.tensor([[2, 3]])
     assert torch.isfinite(network(ids, ids > 0)).all()
+
+
+def test_epochs_are_compared_on_sets_as_the_decision_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If every document has a label, every predicted set has one: when the best epoch is chosen too."""
+    least: list[int] = []
+    monkeypatch.setattr(neural_model, "reached", lambda *given: least.append(given[4]) or 0.5)
+    settings = {"embedding": 8, "filters": 4, "epochs": 2, "batch_size": 16, "device": "cpu"}
+    found = Classifier("cnn", settings).fit(toy_corpus(40), toy_corpus(20))
+    assert least and set(least) == {1} == {found.decision.min_labels}

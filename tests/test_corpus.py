@@ -270,6 +270,12 @@ def test_the_fingerprint_follows_ids_texts_and_labels_but_not_the_label_order() 
     assert Corpus.of(["\ud800"], [["a"]]).fingerprint()  # half a character must not stop a training
 
 
+def test_the_fewest_labels_of_a_document_are_counted() -> None:
+    assert Corpus.of(["x", "y"], [["a", "b"], ["a", "b", "c"]]).fewest_labels == 2
+    one = Corpus.of(["x", "y"], [["a"], []])
+    assert one.fewest_labels == one.subset([]).fewest_labels == 0
+
+
 def test_what_cannot_be_trained_on_is_named(corpus: Corpus) -> None:
     corpus.require_trainable()
     with pytest.raises(DataError, match="no labels at all"):

@@ -22,6 +22,7 @@ from polytag.decision.decision import METRICS, NOISE
 from polytag.decision.thresholds import apply, common
 from polytag.errors import ArtefactError, ConfigError
 from polytag.labels import LabelSet, indicator
+from polytag.models import mixed as ensemble
 from polytag.models.binary_relevance import BinaryRelevance
 from polytag.models.mixed import Mixed
 from polytag.models.mixture.finished_run import learned_from_valid
@@ -218,6 +219,14 @@ def test_a_linear_part_gets_no_weight_for_what_it_learned_by_heart(oracle: type[
         assert isinstance(found.model, Mixed) and found.model.shares[1] >= 0.5
         assert found.decision.report["fitted"] < 0.95  # in-sample it would be 1
     assert np.array_equal(values(now.scores(valid.texts)), values(taken.scores(valid.texts)))
+
+
+def test_weights_are_compared_on_sets_as_the_decision_makes_them(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every document of the toy corpus has a label, so every predicted set has one: when weights are compared too."""
+    least: list[int] = []
+    monkeypatch.setattr(ensemble, "fit_weights", lambda *given: least.append(given[3]) or fit_weights(*given))
+    found = Classifier("mixed", LIGHT).fit(toy.train, toy.valid)
+    assert least == [1] == [found.decision.min_labels]
 
 
 def values_of(corpus: Corpus, row: int) -> np.ndarray[Any, Any]:

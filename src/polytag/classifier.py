@@ -155,7 +155,7 @@ class Classifier:
         self.training = {"documents": documents, "label_counts": counts.astype(np.int64)}
         if valid is not None:
             self.training["valid_documents"] = len(valid)
-        fewest = min(int(np.diff(part.truth.indptr).min()) for part in (train, valid) if part is not None)
+        fewest = min(part.fewest_labels for part in (train, valid) if part is not None)
         if self._earlier is not None and self.model.steady:
             fewest = min(fewest, self._earlier.decision.min_labels)
         known = None if held is None else (held.scores, held.truth)

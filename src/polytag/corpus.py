@@ -206,6 +206,11 @@ class Corpus:
             digest.update(line.encode("ascii") + b"\n")
         return digest.hexdigest()
 
+    @property
+    def fewest_labels(self) -> int:
+        """The minimum number of labels of a document; 0 without documents."""
+        return int(np.diff(self.truth.indptr).min()) if len(self) else 0
+
     def require_trainable(self) -> None:
         """Raise unless at least two labels occur."""
         used = np.unique(self.truth.indices)

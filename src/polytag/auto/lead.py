@@ -25,7 +25,7 @@ class Caution(NamedTuple):
 
     clear: float = 2.0
     prior: float = 200.0
-    sure: float = 0.5
+    sure: float = 1.0
 
     def shrunk(self, weights: Sequence[float], documents: int) -> list[float]:
         """Weights from this number of documents, moved towards the first one, the lead."""

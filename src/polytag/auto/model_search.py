@@ -133,9 +133,8 @@ class _Lane:
             facts, train, valid, wanted, clock, run, shop,
         )  # fmt: skip
         whole = train if valid is None else train.concat(valid)
-        least = int(np.diff(whole.truth.indptr).min(initial=0))
         compared = compared_documents(len(train), len(whole), len(train.labels), wanted.seed)
-        self.goal = Goal(train.labels, whole.truth, wanted.optimise, wanted.closed, least, compared)
+        self.goal = Goal(train.labels, whole.truth, wanted.optimise, wanted.closed, whole.fewest_labels, compared)
         self.everything: Rows = np.arange(len(train))
         self.finished: list[Trained] = []
         self.tried: list[Tried] = []

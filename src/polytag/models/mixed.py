@@ -225,7 +225,7 @@ class Mixed(Model):
             return None
         together = self._held_together(known, valid.texts)
         if not self.weights and len(self.parts) > 1:
-            least = min(int(np.diff(corpus.truth.indptr).min(initial=0)) for corpus in (train, valid))
+            least = min(train.fewest_labels, valid.fewest_labels)
             most = _compared(train, valid)
             compared = [scores.best(most) if most and scores.is_full else scores for scores in together.scores]
             found = fit_weights(compared, valid.truth, self.optimise, least)

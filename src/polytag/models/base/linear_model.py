@@ -258,7 +258,7 @@ class LinearModel(Model):
     def _values(self, corpus: Corpus, part: Fold, scored: Sequence[Scores]) -> list[float]:
         """The metric of each of several scores of a fold, with one global threshold or the decoded sets."""
         truth = corpus.truth[part[1]]
-        least = int(np.diff(corpus.truth.indptr).min())
+        least = corpus.fewest_labels
         return [reached(scores, truth, corpus.labels, self.optimise, least) for scores in scored]
 
     def _out_of_fold(

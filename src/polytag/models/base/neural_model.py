@@ -179,7 +179,7 @@ class NeuralModel(Model):
         )
         goal = None
         if valid is not None and held is not None:
-            least = int(np.diff(train.truth.indptr).min(initial=0))
+            least = min(train.fewest_labels, valid.fewest_labels)
             goal = Goal(self._watched(), lambda: self._value(self._held_out(held, valid), least), len(valid))
         setup = self.setup()
         stage = type(self).__name__.lower()
