@@ -172,11 +172,13 @@ class _Scored:
 
 def _varied(classifier: Any, corpus: Any, options: dict[str, Any]) -> dict[str, Any]:
     """What a trained model does with other settings, such as another beam."""
+    from polytag.models.base.neural_model import NeuralModel
+
     before = {name: classifier.model.options()[name] for name in options}
     classifier.model.change(options)
     start = time.perf_counter()
     found: dict[str, Any] = {"options": options, **_kept(classifier.evaluate(corpus)), "seconds": time.perf_counter() - start}
-    if "beam" in options and classifier.model._decoded_width():
+    if "beam" in options and isinstance(classifier.model, NeuralModel) and classifier.model._decoded_width():
         found["decoded"] = _Scored(classifier, corpus).judged("decoded")
     classifier.model.change(before)
     return found
