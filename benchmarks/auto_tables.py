@@ -50,6 +50,17 @@ def ahead(found: dict[str, Any]) -> str:
     return "\n".join([*lines, "", mean])
 
 
+def looked_at_before(found: dict[str, Any]) -> str:
+    """Earlier runs of ``auto`` on test documents, and what was changed after each."""
+    head = ("corpus", "minutes", "`auto` then", "against", "what was changed")
+    lines = [cells_of(*head), cells_of(*["---"] * len(head))]
+    for run in found["earlier"]:
+        then = f"{run['auto']:.4f}".lstrip("0") if "auto" in run else ""
+        against = f"{run['difference']:+.4f} `{run['reference']}`" if "difference" in run else ""
+        lines.append(cells_of(run["corpus"], run["minutes"], then, against, run["changed"]))
+    return "\n".join(lines)
+
+
 def _values(row: dict[str, Any], keys: tuple[str, ...]) -> str:
     return " / ".join(f"{row[key]:.4f}".lstrip("0") for key in keys)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from auto_tables import ahead, every_model
+from auto_tables import ahead, every_model, looked_at_before
 from extreme import markdown as extreme
 from extreme_tables import nearest
 from front_tables import write_docs
@@ -358,6 +358,7 @@ def main() -> None:
         results = HERE / "results" / f"{name}.json"
         if results.exists():
             put(book, name, table(json.loads(results.read_text())))
+    put(book, "auto-earlier", looked_at_before(json.loads((HERE / "results" / "auto.json").read_text())))
     put(book, "queue", queue(HERE / "jobs"))
     put(HERE.parent / "README.md", "headlines", headlines(HERE / "results"))
     write_docs(HERE.parent / "docs", HERE / "results")
