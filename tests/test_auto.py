@@ -27,6 +27,7 @@ from polytag.config.recipe import Recipe
 from polytag.config.settings import declared
 from polytag.corpus import Corpus
 from polytag.datasets import load_sample
+from polytag.errors import DataError
 from polytag.labels import LabelSet
 from polytag.metrics.of_rankings import precisions, ranking_metrics
 from polytag.models.binary_relevance import BinaryRelevance
@@ -454,6 +455,25 @@ def test_all_documents_are_tried_only_if_they_fit(toy: Toy) -> None:
     assert again is not None and (again.name, again.whole, again.share) == ("better", True, 1.0)
     lane.clock = Clock(600, spent=600 - 36 - 2 * 100)  # twice the documents and a margin would be needed
     assert lane.with_all_documents() is None
+
+
+def test_a_candidate_whose_share_was_too_short_is_tried_in_time_that_is_left(
+    shop: type[InProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{number}" for number in rng.integers(0, 40, 12)) for _ in range(400)]
+    corpus = Corpus.of(texts, [[f"l{number}" for number in range(4) if f"w{number}" in text.split()] or ["l9"] for text in texts])
+    monkeypatch.setattr(pilot, "_SIZE", (60, 60))
+    monkeypatch.setattr(searching, "_LEAST_PART", 0.9)
+    monkeypatch.setattr(Pilot, "seconds_of_all", lambda *given: 20.0)  # of 56 s, of which the first one may take 22
+    found = automatic(corpus, None, Wanted(1.0)).found
+    assert {name for name, documents, _ in shop.trained if documents == len(corpus)} == {"br", "lp", "cc"}
+    assert {one.name: one.value is not None for one in found.tried} == {"br": True, "lp": True, "cc": True}
+    shop.trained.clear()
+    monkeypatch.setattr(Pilot, "seconds_of_all", lambda *given: 100.0)
+    with pytest.raises(DataError, match="br: would take about 100 s"):
+        automatic(corpus, None, Wanted(1.0))
+    assert [name for name, *_ in shop.trained] == ["br", "lp", "cc"], "a pilot of each, and no second try"
 
 
 def test_a_failure_with_all_documents_keeps_what_a_part_has_given(toy: Toy) -> None:

@@ -103,7 +103,7 @@ def search(train: Corpus, valid: Corpus | None, wanted: Wanted, run: Run, clock:
         for at, candidate in enumerate(candidates, start=1):
             lane.later = candidates[at:]
             lane.try_out(candidate)
-        for again in (lane.with_all_documents, lane.another_seed):
+        for again in (lane.left_out_for_time, lane.with_all_documents, lane.another_seed):
             while (another := again()) is not None and lane.try_out(another):
                 pass
     if not lane.finished:
@@ -142,6 +142,7 @@ class _Lane:
         self.values: dict[tuple[str, bool], tuple[int, float]] = {}  # of a candidate: the compared documents, the metric
         self.speed = 0.0
         self.later: list[Candidate] = []
+        self.late: dict[str, tuple[Candidate, float]] = {}  # their share was too short; with the seconds they need
 
     # -- one candidate ---------------------------------------------------------------------------------------------
 
@@ -175,6 +176,14 @@ class _Lane:
             self.clock.reserve(_CLOSING[0] * once + _CLOSING[1] * once * len(one.rows) / max(1, len(rows)))
         self.values[key] = (len(rows), value)
         return value
+
+    def left_out_for_time(self) -> Candidate | None:
+        """A candidate whose share of the time was too short, if it fits into the time that is left; each once. Else None."""
+        able = [name for name, (_, needed) in self.late.items() if needed < self.clock.left()]
+        if not able:
+            return None
+        candidate, _ = self.late.pop(able[0])
+        return replace(candidate, share=1.0)
 
     def with_all_documents(self) -> Candidate | None:
         """The best candidate that was trained on a part of the documents, if all fit into the time that is left; else None.
@@ -312,7 +321,10 @@ class _Lane:
         reason = self.pilot.hopeless(value, [one.value for one in self.tried if one.value is not None])
         if reason and not candidate.helper and needed > _CHEAP * self.clock.left():
             return reason
-        return self._fitted(needed, allowed - (self.clock.elapsed() - begun))
+        planned = self._fitted(needed, allowed - (self.clock.elapsed() - begun))
+        if isinstance(planned, str) and candidate.share < 1:
+            self.late[candidate.name] = candidate, AGAIN * needed
+        return planned
 
     def _of_all_documents(self, candidate: Candidate, first: float, allowed: float) -> float:
         """Seconds of a training with all documents, from those of the pilot; by a larger one too, where that says little."""
