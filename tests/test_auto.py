@@ -240,6 +240,16 @@ def test_weights_from_few_documents_stay_near_the_lead(goal: Goal, monkeypatch: 
     assert shares[0] > 0.8 > shares[1]
 
 
+def errors_above_the_lead(goal: Goal, trained: list[Trained]) -> float:
+    """The gain of a mixture of candidates with the same documents over its lead, in standard errors; 0 if none is better."""
+    free = choose(trained, goal, Limits(), Caution(sure=0))
+    if len(free.parts) < 2:
+        return 0.0
+    lead = next(one for one in trained if one.candidate.name == free.parts[0].candidate.name)
+    alone = goal.judge(lead.held, lead.rows)
+    return (free.value - alone.value - 0.001) / goal.error(free.judged, alone, lead.rows)
+
+
 def test_a_mixture_needs_a_gain_beyond_chance(goal: Goal) -> None:
     rng, truth, errors = np.random.default_rng(1), goal.truth.toarray(), []
     tables = [noisy(rng, truth, 2.5) for _ in range(2)]
@@ -248,12 +258,21 @@ def test_a_mixture_needs_a_gain_beyond_chance(goal: Goal) -> None:
         one, other = (known(name, table[rows], rows) for name, table in zip("ab", tables, strict=True))
         errors.append(goal.error(goal.judge(one.held, rows), goal.judge(other.held, rows), rows))
     assert errors[0] == pytest.approx(errors[1] * np.sqrt(12), rel=0.5), "it falls with the root of the documents"
-    free = choose([one, other], goal, Limits(), Caution(sure=0))
-    gain = free.value - max(goal.value(each.held, rows) for each in (one, other)) - 0.001
-    lead = next(each for each in (one, other) if each.candidate.name == free.parts[0].candidate.name)
-    sure = gain / goal.error(free.judged, goal.judge(lead.held, rows), rows)
+    sure = errors_above_the_lead(goal, [one, other])
     for factor, parts in ((0.9, 2), (1.1, 1)):
         assert len(choose([one, other], goal, Limits(), Caution(sure=factor * sure)).parts) == parts
+
+
+def test_by_default_the_gain_is_a_standard_error_at_least(goal: Goal) -> None:
+    """Half of one was too little: benchmarks/auto_small.py."""
+    seen, rows = [], np.arange(150)
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        tables = [noisy(rng, goal.truth.toarray(), noise)[rows] for noise in (2.5, 4.0)]
+        one, other = (known(name, table, rows) for name, table in zip("ab", tables, strict=True))
+        seen.append(errors_above_the_lead(goal, [one, other]))
+        assert len(choose([one, other], goal, Limits()).parts) == (2 if seen[-1] > 1 else 1)
+    assert any(0.5 < sure < 1 for sure in seen) and any(1 < sure < 2 for sure in seen)
 
 
 def test_a_mixture_is_compared_with_the_lead_on_the_same_documents(goal: Goal) -> None:
