@@ -382,13 +382,14 @@ class InProcess(Workshop):
     trained: list[tuple[str, int, dict[str, Any]]]
 
     def train(
-        self, candidate: Candidate, train: Corpus, valid: Corpus | None, seconds: float, options: Any = None
+        self, candidate: Candidate, train: Corpus, valid: Corpus | None, seconds: float, options: Any = None, paced: Any = None
     ) -> State | None:
         self.trained.append((candidate.name, len(train), dict(options or {})))
         job = {
             "name": candidate.name,
             "model": candidate.model,
             "options": {**self.shared, **candidate.options, **(options or {})},
+            "paced": paced,
         }
         documents = [corpus_state(corpus) for corpus in (train, valid) if corpus is not None]
         return {**trial.try_job(job, *documents), "documents": len(train), "seconds": 1.0}
@@ -626,7 +627,9 @@ def test_vectors_may_use_the_time_that_no_network_could_use(toy: Toy) -> None:
     given: list[float] = []
 
     class Timed(Workshop):
-        def train(self, candidate: Candidate, train: Corpus, valid: Any, seconds: float, options: Any = None) -> None:
+        def train(
+            self, candidate: Candidate, train: Corpus, valid: Any, seconds: float, options: Any = None, paced: Any = None
+        ) -> None:
             given.append(seconds)
 
     lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0), Clock(600), Run(), Timed(HERE, {}))
@@ -643,7 +646,9 @@ def test_a_small_share_of_little_time_is_still_enough_to_start(toy: Toy) -> None
     given: list[float] = []
 
     class Timed(Workshop):
-        def train(self, candidate: Candidate, train: Corpus, valid: Any, seconds: float, options: Any = None) -> None:
+        def train(
+            self, candidate: Candidate, train: Corpus, valid: Any, seconds: float, options: Any = None, paced: Any = None
+        ) -> None:
             given.append(seconds)
 
     lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(0.3), Clock(18), Run(), Timed(HERE, {}))

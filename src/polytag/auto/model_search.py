@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,6 +42,7 @@ _HOPE = 3.0  # times the time that is left: idle time is spent on vectors up to 
 _SEEDS = 3  # trainings of a network, if time is left
 _NEAR = 0.02  # a network that is further below the best candidate is not trained again
 _MARGIN = 1.5  # of the estimated time of vectors: beside other work a machine has shown two thirds of its measured speed
+_SEEN_MARGIN = 1.1  # the same once vectors have shown their speed
 _CLOSING = 4, 2  # the choice takes this many times one comparison, and thresholds of all documents this many times theirs
 _OVER = 1.5  # classifiers over vectors take this many times the first candidate's seconds
 
@@ -140,7 +141,7 @@ class _Lane:
         self.tried: list[Tried] = []
         self.pilot = Pilot.of(whole, wanted.seed)
         self.values: dict[tuple[str, bool], tuple[int, float]] = {}  # of a candidate: the compared documents, the metric
-        self.speed = 0.0
+        self.speed, self.margin = 0.0, _MARGIN
         self.later: list[Candidate] = []
         self.late: dict[str, tuple[Candidate, float]] = {}  # their share was too short; with the seconds they need
 
@@ -253,9 +254,12 @@ class _Lane:
         rows, options = planned
         limit = self._ended_after(candidate, allowed)
         documents = self.train if len(rows) == len(self.train) else self.train.subset(rows)
-        state = self.shop.train(candidate, documents, self.valid, limit, options)
+        state = self.shop.train(candidate, documents, self.valid, limit, options, self._paced(candidate, options, limit))
         if state is None:
             return f"stopped after {limit:.0f} s"
+        if "needed" in state:
+            self._slow_down(_length(options), float(state["needed"]))
+            return self._trained(candidate)
         if state["rows"] is not None:  # as indices among all documents
             held = np.arange(len(self.train), len(self.train) + (0 if self.valid is None else len(self.valid)))
             state["rows"] = np.concatenate([rows, held])[state["rows"]]
@@ -298,14 +302,29 @@ class _Lane:
 
     def _vectors(self, candidate: Candidate, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
         """All documents, and as many tokens of each as fit into the time. Reading them takes it all, so there is no pilot."""
-        over = _OVER * next((one.seconds for one in self.tried if one.value is not None), 0.0)
         for length in _LENGTHS:
-            needed = 2 * START + over + _MARGIN * vector_seconds(self.facts, length, self._speed())
+            needed = 2 * START + self._classifiers() + self.margin * vector_seconds(self.facts, length, self._speed())
             if needed <= allowed:
                 return self.everything, {} if length == _LENGTHS[0] else {"max_length": length}
         if self._limit(allowed) > allowed and needed <= _HOPE * self.clock.left():  # nobody else could use the time
             return self.everything, {"max_length": _LENGTHS[-1]}
         return f"would take about {_time(needed)}"
+
+    def _classifiers(self) -> float:
+        """Seconds of the classifiers over an encoder's vectors."""
+        return _OVER * next((one.seconds for one in self.tried if one.value is not None), 0.0)
+
+    def _paced(self, candidate: Candidate, options: Mapping[str, Any], limit: float) -> float | None:
+        """Seconds after which all vectors have to be there, where texts could be shortened further; else None."""
+        if candidate.kind != "vectors" or _length(options) == _LENGTHS[-1]:
+            return None
+        return limit - START - self._classifiers()
+
+    def _slow_down(self, length: int, needed: float) -> None:
+        """Correct the speed of this machine by the seconds that vectors would have taken; other work may have come."""
+        log.info("%d tokens of every document would take %s; texts are shortened", length, _time(needed))
+        self.speed = self._speed() * vector_seconds(self.facts, length, self._speed()) / needed
+        self.margin = _SEEN_MARGIN
 
     def _linear(self, candidate: Candidate, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
         """The documents that fit into the time, and options; or why the candidate cannot win."""
@@ -345,6 +364,11 @@ class _Lane:
         if size < max(2 * len(self.pilot.documents), _LEAST_PART * first):
             return f"would take about {_time(needed)}"
         return np.sort(np.random.default_rng(self.wanted.seed).permutation(len(self.train))[:size]), {}
+
+
+def _length(options: Mapping[str, Any]) -> int:
+    """Tokens of a document that become a vector."""
+    return int(options.get("max_length", _LENGTHS[0]))
 
 
 def _for_steps(seconds: float) -> float:

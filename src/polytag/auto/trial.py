@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polytag.auto.ladder import Candidate
+from polytag.auto.pace import TimedRun, TooSlow
 from polytag.corpus import Corpus
 from polytag.labels import LabelSet
 from polytag.models.mixture.part import Part
@@ -55,12 +56,17 @@ class Workshop:
         self._sent = SentDocuments(place)
 
     def train(
-        self, candidate: Candidate, train: Corpus, valid: Corpus | None, seconds: float, options: Mapping[str, Any] | None = None
-    ) -> State | None:
-        """Train a candidate; None if it is not finished in time."""
+        self, candidate: Candidate, train: Corpus, valid: Corpus | None, seconds: float,
+        options: Mapping[str, Any] | None = None, paced: float | None = None,
+    ) -> State | None:  # fmt: skip
+        """Train a candidate; None if it is not finished in time.
+
+        With ``paced``, a long loop that would not be over within these seconds is ended early: the state is then ``{"needed":
+        SECONDS}``, what that loop would have taken.
+        """
         kind = model_class(candidate.model)
         chosen = kind.check_options({**self.shared, **candidate.options, **(options or {})}, idle=False)
-        job = {"name": candidate.name, "model": candidate.model, "options": chosen}
+        job = {"name": candidate.name, "model": candidate.model, "options": chosen, "paced": paced}
         start = time.monotonic()
         future = self.place.submit(try_job, job, *self._sent(train, valid), threads=self.place.threads(1))
         try:
@@ -81,11 +87,15 @@ def restored(candidate: Candidate, state: State, labels: LabelSet) -> Trained | 
 
 
 def try_job(job: State, *documents: State) -> State:
-    """Train, calibrate, and measure the speed of prediction."""
+    """Train, calibrate, and measure the speed of prediction; or the seconds of a loop that was too slow."""
     logging.basicConfig(level=logging.WARNING)
+    run = Run(None, progress=False) if job["paced"] is None else TimedRun(job["paced"])
     part = Part(job["name"], model_class(job["model"]).build(job["options"]))
     train, valid = corpora_of(*documents)
-    held = part.model.fit(train, valid, Run(None, progress=False))
+    try:
+        held = part.model.fit(train, valid, run)
+    except TooSlow as slow:
+        return {"needed": slow.seconds}
     start = time.monotonic()
     texts = (train if valid is None else valid).texts[:_TIMED]
     part.model.score(texts, min(10, len(train.labels)))

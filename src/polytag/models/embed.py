@@ -113,7 +113,7 @@ class Embed(LinearModel):
         assert self.tokens is not None and self.network is not None
         self.network.to(pick_device(self.compute.device))
         return document_vectors(
-            self.network, tokenise(self.tokens, texts, run), self._layout(), self.encoding.pooling, self.compute.precision
+            self.network, tokenise(self.tokens, texts, run), self._layout(), self.encoding.pooling, self.compute.precision, run
         )
 
     def _layout(self) -> Layout:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,22 +13,41 @@ from polytag.nn.encoding.encoders import Encoder, pool
 from polytag.nn.training.batch import Batch, Documents, Layout, TokenArrays, inference_batches
 from polytag.nn.training.devices import autocast, pick_precision
 
+if TYPE_CHECKING:
+    from polytag.run import Run
+
 PLACES = {"cpu": 512, "cuda": 131_072}  # tokens, with padding, that are encoded at once; more do not fit into a CPU's caches
 
 
 def encoding_batches(data: Documents, most_rows: int, places: int = 0) -> Iterator[tuple[NDArray[np.int64], Batch]]:
     """All documents in batches of similar length and of at most ``places`` tokens, longest first: their indices and the batch."""
-    for rows in inference_batches(data.lengths * data.windows, most_rows, places or PLACES[data.device.type]):
-        yield rows, data.batch(torch.from_numpy(rows).to(data.device), *data.shape(rows))
+    for rows in _batches(data, most_rows, places):
+        yield rows, _batch(data, rows)
 
 
-def document_vectors(encoder: Encoder, arrays: TokenArrays, layout: Layout, pooling: str, precision: str) -> NDArray[np.float32]:
-    """Unit vectors (documents, hidden), computed on the encoder's device."""
+def _batches(data: Documents, most_rows: int, places: int = 0) -> list[NDArray[np.int64]]:
+    return inference_batches(data.lengths * data.windows, most_rows, places or PLACES[data.device.type])
+
+
+def _batch(data: Documents, rows: NDArray[np.int64]) -> Batch:
+    return data.batch(torch.from_numpy(rows).to(data.device), *data.shape(rows))
+
+
+def document_vectors(
+    encoder: Encoder, arrays: TokenArrays, layout: Layout, pooling: str, precision: str, run: Run | None = None
+) -> NDArray[np.float32]:
+    """Unit vectors (documents, hidden), computed on the encoder's device; a run shows the progress.
+
+    Progress is counted in batches: they have the same number of tokens, documents have not, and the longest come first.
+    """
     device = next(encoder.parameters()).device
     found = np.zeros((len(arrays.lengths), encoder.hidden), dtype=np.float32)
+    data = Documents(arrays, layout, device)
+    batches = _batches(data, len(found))
     encoder.eval()
     with torch.inference_mode(), autocast(device, pick_precision(precision, device, encoder)):
-        for rows, batch in encoding_batches(Documents(arrays, layout, device), len(found)):
+        for rows in batches if run is None else run.track(batches, "document vectors, in batches"):
+            batch = _batch(data, rows)
             vectors = pool(encoder(batch.ids, batch.mask), batch.mask, pooling).float()
             found[rows] = torch.nn.functional.normalize(vectors, dim=1).cpu().numpy()
     return found

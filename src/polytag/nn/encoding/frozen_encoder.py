@@ -105,7 +105,7 @@ class DocumentVectors:
         encoder = self.frozen.to(pick_device(device)).encoder
         length = min(self.max_length, encoder.positions or self.max_length)
         layout = Layout(length, prefix=self.tokens.prefix, suffix=self.tokens.suffix, pad=self.tokens.pad)
-        return document_vectors(encoder, tokenise(self.tokens, texts, run), layout, "mean", precision)
+        return document_vectors(encoder, tokenise(self.tokens, texts, run), layout, "mean", precision, run)
 
     def state(self) -> dict[str, Any]:
         """Everything that is needed to rebuild it."""
