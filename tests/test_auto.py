@@ -12,16 +12,16 @@ from scipy.sparse import csr_array
 
 from conftest import Command, Toy
 from polytag.auto import model_search as searching
-from polytag.auto import pilot, trial
+from polytag.auto import pilot, plans, trial
 from polytag.auto.automatic import auto_run, automatic, of_choice
 from polytag.auto.choice import Goal, Limits, at_rows, choose, common_rows, compared_documents, teams
-from polytag.auto.clock import Clock, epoch_seconds, vector_seconds
+from polytag.auto.clock import Clock
 from polytag.auto.facts import Facts, look_at
 from polytag.auto.ladder import Candidate, ladder
 from polytag.auto.lead import Caution
 from polytag.auto.model_search import Wanted, reasons
 from polytag.auto.pilot import Pilot
-from polytag.auto.trial import Trained, Workshop
+from polytag.auto.trial import Trained, Tried, Workshop
 from polytag.classifier import Classifier
 from polytag.config.recipe import Recipe
 from polytag.config.settings import declared
@@ -60,39 +60,6 @@ def test_facts_are_those_of_the_corpus(toy: Toy) -> None:
 def test_the_script_of_the_letters_is_seen() -> None:
     half = Corpus.of(["ветер и дождь", "wind and rain"] * 5, [["a"], ["b"]] * 5)
     assert 0.3 < look_at(half).latin < 0.7
-
-
-def test_vectors_read_as_many_tokens_as_fit_into_the_time(toy: Toy) -> None:
-    """All documents at the full length, then shorter; without a pilot, which would read an eighth of them twice."""
-    shop = Workshop(HERE, {})
-    lane = searching._Lane(replace(FACTS, words=300), toy.train, None, Wanted(2), Clock(120), Run(), shop)
-    lane.speed = 1e11
-    embed = Candidate("embed", "embed", "vectors", 0.8)
-    needed = {length: vector_seconds(lane.facts, length, lane.speed) for length in (256, 128, 64)}
-    assert needed[256] > 1.9 * needed[128] > 3.5 * needed[64]
-    for length, options in ((256, {}), (128, {"max_length": 128}), (64, {"max_length": 64})):
-        planned = lane._vectors(embed, 6 + 1.51 * needed[length])
-        assert not isinstance(planned, str)
-        assert len(planned[0]) == len(toy.train) and planned[1] == options
-    lane.tried = [searching.Tried("br", 0.8, 20.0, 100)]  # so the classifiers over the vectors will take 30 s
-    assert lane._vectors(embed, 6 + 29 + 1.5 * needed[256])[1] == {"max_length": 128}
-    assert lane._vectors(embed, 6 + 31 + 1.5 * needed[256])[1] == {}
-    lane.tried = []
-    lane.later = [Candidate("cnn", "cnn", "network", 0.35)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lane, "_fits", lambda *given: True)
-        assert "would take about" in str(lane._vectors(embed, 6 + 1.49 * needed[64]))
-
-
-def test_vectors_are_tried_in_time_that_would_be_idle(toy: Toy) -> None:
-    """The measured speed may be half of the real one; but what would take far too long is not tried."""
-    lane = searching._Lane(FACTS, toy.train, None, Wanted(2), Clock(120), Run(), Workshop(HERE, {}))
-    embed, left = Candidate("embed", "embed", "vectors", 0.8), lane.clock.left()
-    enough = 1.5 * vector_seconds(FACTS, 64, 1.0)  # operations at the shortest length
-    for times, tried in ((2.0, True), (4.0, False)):
-        lane.speed = enough / (times * left - 6)
-        planned = lane._vectors(embed, embed.share * left)
-        assert (not isinstance(planned, str) and planned[1] == {"max_length": 64}) is tried
 
 
 @pytest.mark.parametrize(
@@ -446,7 +413,7 @@ def test_a_mixture_predicts_as_it_was_judged(toy: Toy, shop: type[InProcess], mo
 def test_rows_of_a_sample_are_those_of_the_corpus(toy: Toy, shop: type[InProcess], monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate that is trained on a sample is judged with the labels of its own documents."""
     monkeypatch.setattr(pilot, "_SIZE", (20, 40))
-    monkeypatch.setattr(searching._Lane, "_fitted", lambda lane, *given: (np.arange(3, len(lane.train), 2), {}))
+    monkeypatch.setattr(plans.Plans, "fitted", lambda made, *given: (np.arange(3, len(made.everything), 2), {}))
     found = automatic(toy.train, toy.valid, Wanted(1.0)).found
     assert all(one.value is None or one.value > 0.8 for one in found.tried)
     assert found.choice.value > 0.8
@@ -455,7 +422,7 @@ def test_rows_of_a_sample_are_those_of_the_corpus(toy: Toy, shop: type[InProcess
 def test_time_that_is_left_goes_to_all_documents(toy: Toy, shop: type[InProcess], monkeypatch: pytest.MonkeyPatch) -> None:
     """A pilot overestimates the time of all documents; the training of a part tells it, and the best candidate is first."""
     monkeypatch.setattr(pilot, "_SIZE", (20, 40))
-    monkeypatch.setattr(searching._Lane, "_fitted", lambda lane, *given: (np.arange(3, len(lane.train), 2), {}))
+    monkeypatch.setattr(plans.Plans, "fitted", lambda made, *given: (np.arange(3, len(made.everything), 2), {}))
     found = automatic(toy.train, toy.valid, Wanted(1.0)).found
     whole = [name for name, documents, _ in shop.trained if documents == len(toy.train)]
     assert sorted(whole) == ["br", "cc", "lp"]
@@ -484,7 +451,7 @@ def test_a_candidate_whose_share_was_too_short_is_tried_in_time_that_is_left(
     texts = [" ".join(f"w{number}" for number in rng.integers(0, 40, 12)) for _ in range(400)]
     corpus = Corpus.of(texts, [[f"l{number}" for number in range(4) if f"w{number}" in text.split()] or ["l9"] for text in texts])
     monkeypatch.setattr(pilot, "_SIZE", (60, 60))
-    monkeypatch.setattr(searching, "_LEAST_PART", 0.9)
+    monkeypatch.setattr(plans, "_LEAST_PART", 0.9)
     monkeypatch.setattr(Pilot, "seconds_of_all", lambda *given: 20.0)  # of 56 s, of which the first one may take 22
     found = automatic(corpus, None, Wanted(1.0)).found
     assert {name for name, documents, _ in shop.trained if documents == len(corpus)} == {"br", "lp", "cc"}
@@ -498,10 +465,10 @@ def test_a_candidate_whose_share_was_too_short_is_tried_in_time_that_is_left(
 
 def test_a_failure_with_all_documents_keeps_what_a_part_has_given(toy: Toy) -> None:
     lane = searching._Lane(FACTS, toy.train, None, Wanted(10.0), Clock(600), Run(), Workshop(HERE, {}))
-    lane._note(searching.Tried("br", 0.8, 1.0, 10))
-    lane._note(searching.Tried("br", None, 9.0, 0, "stopped after 9 s"))
+    lane._note(Tried("br", 0.8, 1.0, 10))
+    lane._note(Tried("br", None, 9.0, 0, "stopped after 9 s"))
     assert [one.value for one in lane.tried] == [0.8]
-    lane._note(searching.Tried("br", 0.9, 9.0, 20))
+    lane._note(Tried("br", 0.9, 9.0, 20))
     assert [one.value for one in lane.tried] == [0.9]
 
 
@@ -527,7 +494,7 @@ def test_a_candidate_that_cannot_win_is_stopped_after_its_pilot_unless_it_is_che
     texts = [" ".join(f"w{number}" for number in rng.integers(0, 400, 12)) for _ in range(400)]
     labels = [[f"l{number}" for number in range(8) if f"w{number}" in text.split() or rng.random() < 0.02] for text in texts]
     monkeypatch.setattr(pilot, "_SIZE", (60, 60))
-    monkeypatch.setattr(searching, "_CHEAP", 0.5 if cheap else 0.0)
+    monkeypatch.setattr(plans, "_CHEAP", 0.5 if cheap else 0.0)
     monkeypatch.setattr(Pilot, "hopeless", lambda tried, value, others: "hopeless" if others else "")
     found = automatic(Corpus.of(texts, labels), None, Wanted(1.0)).found
     assert [one.reason for one in found.tried] == ["", *([""] * 2 if cheap else ["hopeless"] * 2)]
@@ -539,7 +506,7 @@ def test_a_helper_is_tried_even_if_it_is_bad_alone(shop: type[InProcess], monkey
     texts = [" ".join(f"w{number}" for number in rng.integers(0, 40, 12)) for _ in range(400)]
     corpus = Corpus.of(texts, [[f"l{number}" for number in range(4) if f"w{number}" in text.split()] or ["l9"] for text in texts])
     monkeypatch.setattr(pilot, "_SIZE", (60, 60))
-    monkeypatch.setattr(searching, "_CHEAP", 0.0)
+    monkeypatch.setattr(plans, "_CHEAP", 0.0)
     monkeypatch.setattr(Pilot, "hopeless", lambda tried, value, others: "hopeless" if others else "")
     made = [
         Candidate("br", "br", "linear", 0.4),
@@ -551,94 +518,10 @@ def test_a_helper_is_tried_even_if_it_is_bad_alone(shop: type[InProcess], monkey
     assert [one.reason for one in found.tried] == ["", "hopeless", ""]
 
 
-def test_what_is_expected_follows_the_learning_curve_of_the_first() -> None:
-    tried = Pilot(Corpus.of(["a"] * 400, [["x"]] * 400), 400, 0)
-    assert tried.hopeless(0.5, []) == ""
-    others = [0.75]  # half of its errors are gone with all documents
-    assert tried.hopeless(0.5, others) == ""
-    assert tried.hopeless(0.48, others) == "", "expected .74, within noise"
-    assert "expected 0.600 after 0.200" in tried.hopeless(0.2, others)
-
-
-def test_two_pilots_tell_the_start_of_a_training_from_its_documents() -> None:
-    """The first one alone takes the time of the start for that of its documents, and finds all far too long."""
-    assert Pilot.of(Corpus.of(["a"] * 1_999, [["x"]] * 1_999), 0) is None
-    assert Pilot.of(Corpus.of(["a"] * 70_000, [["x"]] * 70_000), 0).larger is None
-    tried = Pilot.of(Corpus.of([str(number) for number in range(100_000)], [["x"]] * 100_000), 0)
-    assert tried is not None and tried.larger is not None
-    assert (len(tried.documents), len(tried.larger)) == (2_000, 20_000)
-    assert set(tried.documents.texts) <= set(tried.larger.texts)
-    real = [2.5 + 2e-5 * documents for documents in (2_000, 20_000, 100_000)]
-    assert tried.seconds_of_all(real[0]) > 5 * real[2]
-    assert tried.seconds_of_all(*real[:2]) == pytest.approx(1.15 * real[2])
-    assert tried.seconds_of_all(4.0, 400.0) == tried.seconds_of_all(4.0), "a disturbed second one makes nothing longer"
-
-
-def test_a_second_pilot_is_made_where_all_documents_seem_too_many(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    lane = searching._Lane(FACTS, toy.train, None, Wanted(2.0), Clock(120), Run(), Workshop(HERE, {}))
-    lane.pilot, asked = Pilot(Corpus.of(["a"] * 100_000, [["x"]] * 100_000), 2_000, 0), []
-
-    def trains(candidate: Candidate, documents: Corpus, valid: Any, seconds: float) -> State | None:
-        asked.append((len(documents), seconds))
-        return {"seconds": 3.0}
-
-    monkeypatch.setattr(lane.shop, "train", trains)
-    br = Candidate("br", "br", "linear", 0.4)
-    assert lane._of_all_documents(br, 3.0, 30.0) == lane.pilot.seconds_of_all(3.0), "they fit"
-    assert not asked
-    assert lane._of_all_documents(br, 2.6, 20.0) == pytest.approx(1.15 * (3.0 + 80_000 * 0.4 / 18_000))
-    assert asked == [(20_000, 10.0)]
-    assert lane._of_all_documents(br, 9.0, 20.0) == lane.pilot.seconds_of_all(9.0), "it says enough"
-    assert len(asked) == 1
-
-
-def test_a_part_that_is_far_smaller_than_that_of_the_first_is_not_tried(toy: Toy) -> None:
-    lane = searching._Lane(FACTS, toy.train, None, Wanted(2.0), Clock(120), Run(), Workshop(HERE, {}))
-    lane.pilot = Pilot(toy.train, 5, 0)
-    share = 0.4 * len(toy.train)
-    first = known("br", np.zeros((1, 6)), np.arange(1))
-    for documents, tried in ((2 * share - 2, True), (2 * share + 4, False)):
-        lane.finished = [replace(first, documents=int(documents))]
-        assert isinstance(lane._fitted(100.0, 40.0), str) is not tried
-    lane.finished = []
-    assert len(lane._fitted(100.0, 40.0)[0]) == int(share), "the first one is trained anyway"
-
-
-@pytest.mark.parametrize(("speed", "share"), [(1e12, 0.35), (2e11, 1.0)])
-def test_a_network_gets_the_time_that_no_other_could_use(toy: Toy, speed: float, share: float) -> None:
-    """A slow machine cannot finish enough epochs of ``bert``, so ``cnn`` may use all of the time."""
-    lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0), Clock(600), Run(), Workshop(HERE, {}))
-    cnn, bert = (one for one in ladder(FACTS) if one.name in ("cnn", "bert"))
-    lane.speed, lane.later = speed, [bert]
-    left = lane.clock.left()
-    planned = lane._network(cnn, cnn.share * left)
-    assert not isinstance(planned, str)
-    assert planned[1]["minutes"] == pytest.approx((0.92 * share * left - 6) / 60, abs=0.05)  # tokens and scores need time too
-
-
 def test_candidates_are_compared_on_sets_as_the_decision_makes_them(toy: Toy, shop: type[InProcess]) -> None:
     """Every document of the toy corpus has a label, so every predicted set has one: when candidates are compared too."""
     lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(2), Clock(120), Run(), Workshop(HERE, {}))
     assert lane.goal.least == 1 == automatic(toy.train, toy.valid, Wanted(1.0)).classifier.decision.min_labels
-
-
-def test_vectors_may_use_the_time_that_no_network_could_use(toy: Toy) -> None:
-    """They are planned for their share; where they turn out slower, they are not ended before the rest of the time."""
-    given: list[float] = []
-
-    class Timed(Workshop):
-        def train(
-            self, candidate: Candidate, train: Corpus, valid: Any, seconds: float, options: Any = None, paced: Any = None
-        ) -> None:
-            given.append(seconds)
-
-    lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0), Clock(600), Run(), Timed(HERE, {}))
-    embed, bert = (one for one in ladder(FACTS) if one.name in ("embed", "bert"))
-    for speed, share in ((3e12, embed.share), (1e11, 1.0)):
-        lane.speed, lane.later = speed, [bert]
-        lane.try_out(embed)
-        assert given[-1] == pytest.approx(share * lane.clock.left(), abs=1)
-    assert lane.tried[-1].reason.startswith("stopped after")
 
 
 def test_a_small_share_of_little_time_is_still_enough_to_start(toy: Toy) -> None:
@@ -659,18 +542,6 @@ def test_a_small_share_of_little_time_is_still_enough_to_start(toy: Toy) -> None
     assert len(given) == 1 and lane.tried[-1].reason
 
 
-def test_a_network_that_cannot_finish_half_of_its_epochs_is_not_tried(toy: Toy) -> None:
-    lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0), Clock(600), Run(), Workshop(HERE, {}))
-    for name, epochs in (("cnn", 12), ("bert", 5)):
-        network = next(one for one in ladder(FACTS) if one.name == name)
-        left = lane.clock.left()
-        enough = epochs / 2 * epoch_seconds(network, FACTS, 1.0) / (0.92 * left - 6)  # the speed that takes all of the time
-        lane.speed = 1.05 * enough
-        assert not isinstance(lane._network(network, left), str)
-        lane.speed = 0.95 * enough
-        assert "half of its epochs would take about" in str(lane._network(network, left))
-
-
 def test_time_that_is_left_goes_to_further_seeds_of_the_best_networks(toy: Toy) -> None:
     """The one with the fewest trainings first; none that is far below the best, and none that would not end in time."""
     lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(10.0, seed=7), Clock(600), Run(), Workshop(HERE, {}))
@@ -680,12 +551,12 @@ def test_time_that_is_left_goes_to_further_seeds_of_the_best_networks(toy: Toy) 
     ):  # fmt: skip
         one = known(name, rng.random((600, 6)), rows)
         lane.finished.append(replace(one, candidate=Candidate(name, name, kind, 0.3, {"epochs": 5}), seconds=seconds))
-        lane.tried.append(searching.Tried(name, value, seconds, 100))
+        lane.tried.append(Tried(name, value, seconds, 100))
     found = []
     while (another := lane.another_seed()) is not None:
         found.append((another.name, another.of, another.options, another.share))
         lane.finished.append(replace(lane.finished[0], candidate=another, seconds=60.0))
-        lane.tried.append(searching.Tried(another.name, 0.8, 60.0, 100))
+        lane.tried.append(Tried(another.name, 0.8, 60.0, 100))
     assert [name for name, *_ in found] == ["laco:2", "bert:2", "laco:3", "bert:3"]
     assert found[0] == ("laco:2", "laco", {"epochs": 5, "seed": 8}, 1.0) and found[3][2]["seed"] == 9
     lane.finished, lane.tried = lane.finished[:4], lane.tried[:4]
@@ -765,18 +636,3 @@ def test_sentences_name_the_winner_first(toy: Toy, shop: type[InProcess]) -> Non
     assert reasons(ended.found)[0].startswith(ended.found.choice.name)
     again = of_choice(ended.found.choice, Wanted(1.0), (toy.train, toy.valid), {})
     assert again.predict(toy.test.texts[:5]) == ended.classifier.predict(toy.test.texts[:5])
-
-
-@pytest.mark.parametrize("able", [False, True])
-def test_the_speed_is_that_of_products_as_the_encoder_has_them(able: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In bf16 where the processor has it; measured in float32 the encoder would seem twice as slow, and be left out."""
-    torch = pytest.importorskip("torch")
-    from polytag.auto import clock
-    from polytag.nn.training import devices
-
-    seen: list[Any] = []
-    monkeypatch.setattr(devices, "multiplies_in_bf16", lambda: able)
-    monkeypatch.setattr(clock, "_seconds", lambda a, b: seen.append((a.dtype, b.dtype)) or 0.5)
-    wanted = torch.bfloat16 if able else torch.float32
-    assert clock.machine_speed(gpu=False) == pytest.approx(0.6 * 2 * 1024 * 384 * 1536 / 0.5)
-    assert set(seen) == {(wanted, wanted)}

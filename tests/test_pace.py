@@ -13,6 +13,7 @@ from polytag.auto import model_search, pace, trial
 from polytag.auto.clock import Clock, vector_seconds
 from polytag.auto.facts import Facts
 from polytag.auto.ladder import Candidate
+from polytag.auto.machine import Speeds
 from polytag.auto.model_search import Wanted
 from polytag.auto.trial import Workshop
 from polytag.corpus import Corpus
@@ -25,7 +26,7 @@ from toys import tiny_bert
 
 FACTS = Facts(7_000, 90, 300, 1.2, 400, 0.99, True, False)
 EMBED = Candidate("embed", "embed", "vectors", 0.8)
-SPEED = 1e11  # operations per second
+SPEEDS = Speeds(1e11, 1e11, 1e11)  # operations per second
 
 
 class Stopwatch:
@@ -87,7 +88,7 @@ class Slower(Workshop):
     ) -> State | None:
         length = options.get("max_length", 256)
         self.seen.append((length, seconds, paced))
-        real = self.times * vector_seconds(FACTS, length, SPEED)
+        real = self.times * vector_seconds(FACTS, length, SPEEDS)
         return None if paced is None or real <= paced else {"needed": real}
 
 
@@ -95,23 +96,23 @@ class Slower(Workshop):
     ("times", "lengths"), [(1.0, [256]), (2.4, [256, 128]), (4.4, [256, 64]), (9.0, [256, 64]), (60.0, [256])]
 )
 def test_texts_are_shortened_where_vectors_turn_out_slow(toy: Toy, times: float, lengths: list[int]) -> None:
-    shop, planned = Slower(HERE, {}), vector_seconds(FACTS, 256, SPEED)
+    shop, planned = Slower(HERE, {}), vector_seconds(FACTS, 256, SPEEDS)
     shop.times, shop.seen = times, []
     lane = model_search._Lane(FACTS, toy.train, toy.valid, Wanted(10), Clock(20 + 2 * planned), Run(), shop)
-    lane.speed = SPEED
+    lane.plans.speeds = SPEEDS
     lane.try_out(EMBED)
     assert [length for length, *_ in shop.seen] == lengths
     for length, seconds, paced in shop.seen:
         assert paced is None if length == 64 else paced == pytest.approx(seconds - 3), "the shortest ones are tried anyway"
-    assert lane.speed == pytest.approx(SPEED / times if times > 2 else SPEED), "networks are planned with it too"
+    assert lane.plans.speeds == pytest.approx(SPEEDS.slower(times if times > 2 else 1.0)), "networks are planned with it too"
 
 
 def test_what_no_length_makes_fast_enough_is_left_to_a_network(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop, planned = Slower(HERE, {}), vector_seconds(FACTS, 256, SPEED)
+    shop, planned = Slower(HERE, {}), vector_seconds(FACTS, 256, SPEEDS)
     shop.times, shop.seen = 60.0, []
     lane = model_search._Lane(FACTS, toy.train, toy.valid, Wanted(10), Clock(20 + 2 * planned), Run(), shop)
-    lane.speed, lane.later = SPEED, [Candidate("cnn", "cnn", "network", 0.35)]
-    monkeypatch.setattr(lane, "_fits", lambda *given: True)
+    lane.plans.speeds, lane.plans.later = SPEEDS, [Candidate("cnn", "cnn", "network", 0.35)]
+    monkeypatch.setattr(lane.plans, "fits", lambda *given: True)
     lane.try_out(EMBED)
     assert len(shop.seen) == 1 and "would take about" in lane.tried[-1].reason
 

@@ -4,47 +4,35 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from polytag.auto.choice import Choice, Goal, Limits, at_rows, choose, compared_documents
-from polytag.auto.clock import Clock, epoch_seconds, machine_speed, vector_seconds
+from polytag.auto.clock import Clock
 from polytag.auto.facts import Facts, look_at
 from polytag.auto.ladder import Candidate, ladder
-from polytag.auto.pilot import AGAIN, START, Pilot
-from polytag.auto.trial import Trained, Workshop, restored
-from polytag.config.settings import declared
+from polytag.auto.pilot import AGAIN, START
+from polytag.auto.plans import Plans
+from polytag.auto.trial import Trained, Tried, Workshop, restored
 from polytag.corpus import Corpus
 from polytag.errors import DataError, PolytagError
 from polytag.models.mixture.weights import PRECISION
-from polytag.models.model import model_class
 from polytag.run import Run
 from polytag.work.child_processes import ChildProcesses
 from polytag.work.workplace import HERE
 
 log = logging.getLogger(__name__)
-Rows: TypeAlias = NDArray[np.int64]
 _SMALL = 1_000  # documents up to which all are compared out of fold, instead of a hold-out
 _HELD = 0.1, 5_000  # share of documents in the hold-out, and their maximum number
-_LEAST_PART = 0.5  # of the documents of the first candidate: with fewer, another one would hardly be better
 _LEAST_ALLOWED = 2 * START  # seconds, if they are left, where the share of a candidate is less
-_CHEAP = 0.35  # of the time that is left: a training that takes less is tried even if it cannot win, as a mixture may gain by it
-_AROUND = 0.08  # share of a network's time for what comes before and after its steps: tokens, and scores of held-out documents
-_EPOCHS = 0.5  # a network that cannot finish this share of its epochs is not tried: it is far below linear models then
-_LENGTHS = (256, 128, 64)
-_HOPE = 3.0  # times the time that is left: idle time is spent on vectors up to here, as the measured speed may be too low
 _SEEDS = 3  # trainings of a network, if time is left
 _NEAR = 0.02  # a network that is further below the best candidate is not trained again
-_MARGIN = 1.5  # of the estimated time of vectors: beside other work a machine has shown two thirds of its measured speed
-_SEEN_MARGIN = 1.1  # the same once vectors have shown their speed
 _CLOSING = 4, 2  # the choice takes this many times one comparison, and thresholds of all documents this many times theirs
-_OVER = 1.5  # classifiers over vectors take this many times the first candidate's seconds
 
 
 @dataclass(frozen=True)
@@ -56,22 +44,6 @@ class Wanted:
     seed: int = 0
     closed: bool = False
     limits: Limits = field(default_factory=Limits)
-
-
-class Tried(NamedTuple):
-    """What came of a candidate: its metric on the common hold-out if it finished, its time, and a sentence if it did not."""
-
-    name: str
-    value: float | None
-    seconds: float
-    documents: int
-    reason: str = ""
-
-    def sentence(self) -> str:
-        """The outcome in words."""
-        if self.value is None:
-            return f"{self.name}: {self.reason}"
-        return f"{self.name} alone {self.value:.4f} in {self.seconds:.0f} s"
 
 
 class Found(NamedTuple):
@@ -102,7 +74,7 @@ def search(train: Corpus, valid: Corpus | None, wanted: Wanted, run: Run, clock:
         lane = _Lane(facts, train, valid, wanted, clock, run, shop)
         candidates = ladder(facts)
         for at, candidate in enumerate(candidates, start=1):
-            lane.later = candidates[at:]
+            lane.plans.later = candidates[at:]
             lane.try_out(candidate)
         for again in (lane.left_out_for_time, lane.with_all_documents, lane.another_seed):
             while (another := again()) is not None and lane.try_out(another):
@@ -130,20 +102,14 @@ class _Lane:
     def __init__(
         self, facts: Facts, train: Corpus, valid: Corpus | None, wanted: Wanted, clock: Clock, run: Run, shop: Workshop
     ) -> None:
-        self.facts, self.train, self.valid, self.wanted, self.clock, self.run, self.shop = (
-            facts, train, valid, wanted, clock, run, shop,
-        )  # fmt: skip
+        self.train, self.valid, self.wanted, self.clock, self.run, self.shop = train, valid, wanted, clock, run, shop
         whole = train if valid is None else train.concat(valid)
         compared = compared_documents(len(train), len(whole), len(train.labels), wanted.seed)
         self.goal = Goal(train.labels, whole.truth, wanted.optimise, wanted.closed, whole.fewest_labels, compared)
-        self.everything: Rows = np.arange(len(train))
         self.finished: list[Trained] = []
         self.tried: list[Tried] = []
-        self.pilot = Pilot.of(whole, wanted.seed)
         self.values: dict[tuple[str, bool], tuple[int, float]] = {}  # of a candidate: the compared documents, the metric
-        self.speed, self.margin = 0.0, _MARGIN
-        self.later: list[Candidate] = []
-        self.late: dict[str, tuple[Candidate, float]] = {}  # their share was too short; with the seconds they need
+        self.plans = Plans(facts, (train, valid), self.goal, clock, shop, wanted.seed, self.tried)
 
     # -- one candidate ---------------------------------------------------------------------------------------------
 
@@ -180,10 +146,10 @@ class _Lane:
 
     def left_out_for_time(self) -> Candidate | None:
         """A candidate whose share of the time was too short, if it fits into the time that is left; each once. Else None."""
-        able = [name for name, (_, needed) in self.late.items() if needed < self.clock.left()]
+        able = [name for name, (_, needed) in self.plans.late.items() if needed < self.clock.left()]
         if not able:
             return None
-        candidate, _ = self.late.pop(able[0])
+        candidate, _ = self.plans.late.pop(able[0])
         return replace(candidate, share=1.0)
 
     def with_all_documents(self) -> Candidate | None:
@@ -247,146 +213,25 @@ class _Lane:
         allowed = max(candidate.share * left, min(left, _LEAST_ALLOWED))
         if allowed <= START:
             return "no time was left"
-        plans = {"network": self._network, "vectors": self._vectors, "linear": self._linear}
-        planned = (self.everything, {}) if candidate.whole else plans[candidate.kind](candidate, allowed)
-        if isinstance(planned, str):
-            return planned
-        rows, options = planned
-        limit = self._ended_after(candidate, allowed)
-        documents = self.train if len(rows) == len(self.train) else self.train.subset(rows)
-        state = self.shop.train(candidate, documents, self.valid, limit, options, self._paced(candidate, options, limit))
+        plan = self.plans.of(candidate, allowed)
+        if isinstance(plan, str):
+            return plan
+        documents = self.train if len(plan.rows) == len(self.train) else self.train.subset(plan.rows)
+        state = self.shop.train(candidate, documents, self.valid, plan.seconds, plan.options, plan.paced)
         if state is None:
-            return f"stopped after {limit:.0f} s"
+            return f"stopped after {plan.seconds:.0f} s"
         if "needed" in state:
-            self._slow_down(_length(options), float(state["needed"]))
+            self.plans.slow_down(plan, float(state["needed"]))
             return self._trained(candidate)
         if state["rows"] is not None:  # as indices among all documents
             held = np.arange(len(self.train), len(self.train) + (0 if self.valid is None else len(self.valid)))
-            state["rows"] = np.concatenate([rows, held])[state["rows"]]
+            state["rows"] = np.concatenate([plan.rows, held])[state["rows"]]
         state = self.run.stage(_stage(candidate), partial(dict, state))
         return restored(candidate, state, self.train.labels) or "too few documents for a hold-out"
-
-    def _network(self, candidate: Candidate, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
-        """All documents, for as many minutes as are allowed; or why that is of no use."""
-        if self.valid is None:
-            return "too few documents"
-        allowed = self._limit(allowed)
-        if not self._fits(candidate, allowed):
-            return f"half of its epochs would take about {_time(self._needed(candidate))}"
-        return self.everything, {"minutes": _for_steps(allowed) / 60}
-
-    def _ended_after(self, candidate: Candidate, allowed: float) -> float:
-        """Seconds after which a training is ended; it was planned for fewer."""
-        if candidate.kind == "vectors":
-            return self._limit(allowed)
-        return self.clock.left() if candidate.kind == "network" else max(allowed, 0.6 * self.clock.left())
-
-    def _limit(self, allowed: float) -> float:
-        """The time that is allowed; all that is left if no later network could use the rest."""
-        left = self.clock.left()
-        return allowed if any(self._fits(one, left - allowed) for one in self.later if one.kind == "network") else left
-
-    def _needed(self, candidate: Candidate) -> float:
-        """Seconds of the epochs that a network needs at least on this machine."""
-        epochs = _EPOCHS * float(declared(model_class(candidate.model))["epochs"].default)
-        return epochs * epoch_seconds(candidate, self.facts, self._speed())
-
-    def _speed(self) -> float:
-        """The speed of this machine, measured once."""
-        self.speed = self.speed or machine_speed(self.facts.gpu)
-        return self.speed
-
-    def _fits(self, candidate: Candidate, seconds: float) -> bool:
-        """Whether a network can be trained at all in this time."""
-        return self._needed(candidate) <= _for_steps(seconds)
-
-    def _vectors(self, candidate: Candidate, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
-        """All documents, and as many tokens of each as fit into the time. Reading them takes it all, so there is no pilot."""
-        for length in _LENGTHS:
-            needed = 2 * START + self._classifiers() + self.margin * vector_seconds(self.facts, length, self._speed())
-            if needed <= allowed:
-                return self.everything, {} if length == _LENGTHS[0] else {"max_length": length}
-        if self._limit(allowed) > allowed and needed <= _HOPE * self.clock.left():  # nobody else could use the time
-            return self.everything, {"max_length": _LENGTHS[-1]}
-        return f"would take about {_time(needed)}"
-
-    def _classifiers(self) -> float:
-        """Seconds of the classifiers over an encoder's vectors."""
-        return _OVER * next((one.seconds for one in self.tried if one.value is not None), 0.0)
-
-    def _paced(self, candidate: Candidate, options: Mapping[str, Any], limit: float) -> float | None:
-        """Seconds after which all vectors have to be there, where texts could be shortened further; else None."""
-        if candidate.kind != "vectors" or _length(options) == _LENGTHS[-1]:
-            return None
-        return limit - START - self._classifiers()
-
-    def _slow_down(self, length: int, needed: float) -> None:
-        """Correct the speed of this machine by the seconds that vectors would have taken; other work may have come."""
-        log.info("%d tokens of every document would take %s; texts are shortened", length, _time(needed))
-        self.speed = self._speed() * vector_seconds(self.facts, length, self._speed()) / needed
-        self.margin = _SEEN_MARGIN
-
-    def _linear(self, candidate: Candidate, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
-        """The documents that fit into the time, and options; or why the candidate cannot win."""
-        if self.pilot is None:
-            return self.everything, {}
-        begun = self.clock.elapsed()
-        state = self.shop.train(candidate, self.pilot.documents, None, allowed / 2)
-        if state is None:
-            return f"{len(self.pilot.documents):,} documents alone took more than {_time(allowed / 2)}"
-        tested = restored(candidate, state, self.train.labels)
-        value = 0.0 if tested is None else _own_value(tested, self.goal, self.pilot.documents)
-        needed = self._of_all_documents(candidate, float(state["seconds"]), allowed)
-        reason = self.pilot.hopeless(value, [one.value for one in self.tried if one.value is not None])
-        if reason and not candidate.helper and needed > _CHEAP * self.clock.left():
-            return reason
-        planned = self._fitted(needed, allowed - (self.clock.elapsed() - begun))
-        if isinstance(planned, str) and candidate.share < 1:
-            self.late[candidate.name] = candidate, AGAIN * needed
-        return planned
-
-    def _of_all_documents(self, candidate: Candidate, first: float, allowed: float) -> float:
-        """Seconds of a training with all documents, from those of the pilot; by a larger one too, where that says little."""
-        assert self.pilot is not None
-        needed, larger = self.pilot.seconds_of_all(first), self.pilot.larger
-        if needed <= allowed or larger is None or not self.pilot.says_little(first):
-            return needed
-        state = self.shop.train(candidate, larger, None, allowed / 2)
-        return needed if state is None else self.pilot.seconds_of_all(first, float(state["seconds"]))
-
-    def _fitted(self, needed: float, allowed: float) -> tuple[Rows, dict[str, Any]] | str:
-        """As many documents as fit into the time, from the seconds of all; not far fewer than the first candidate had."""
-        assert self.pilot is not None
-        if needed <= allowed:
-            return self.everything, {}
-        size = int(allowed / needed * len(self.train))
-        first = self.finished[0].documents if self.finished else 0
-        if size < max(2 * len(self.pilot.documents), _LEAST_PART * first):
-            return f"would take about {_time(needed)}"
-        return np.sort(np.random.default_rng(self.wanted.seed).permutation(len(self.train))[:size]), {}
-
-
-def _length(options: Mapping[str, Any]) -> int:
-    """Tokens of a document that become a vector."""
-    return int(options.get("max_length", _LENGTHS[0]))
-
-
-def _for_steps(seconds: float) -> float:
-    """Of the seconds of a network, those of its steps; it is ended when all are over, and then nothing of it is left."""
-    return (1 - _AROUND) * seconds - 2 * START
 
 
 def _stage(candidate: Candidate) -> str:
     return f"candidate-{candidate.name.replace(':', '-')}" + "-whole" * candidate.whole
-
-
-def _own_value(one: Trained, goal: Goal, corpus: Corpus) -> float:
-    """The metric of out-of-fold scores of these documents."""
-    return replace(goal, truth=corpus.truth).value(one.held, one.rows)
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def reasons(found: Found) -> Sequence[str]:

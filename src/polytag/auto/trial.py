@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import TimeoutError as TimeOver
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,22 @@ class Trained:
     speed: float
     gigabytes: float
     seeds: tuple[Trained, ...] = ()
+
+
+class Tried(NamedTuple):
+    """What came of a candidate: its metric on the common hold-out if it finished, its time, and a sentence if it did not."""
+
+    name: str
+    value: float | None
+    seconds: float
+    documents: int
+    reason: str = ""
+
+    def sentence(self) -> str:
+        """The outcome in words."""
+        if self.value is None:
+            return f"{self.name}: {self.reason}"
+        return f"{self.name} alone {self.value:.4f} in {self.seconds:.0f} s"
 
 
 class Workshop:

@@ -11,12 +11,19 @@ from numpy.typing import NDArray
 
 from polytag.nn.encoding.encoders import Encoder, pool
 from polytag.nn.training.batch import Batch, Documents, Layout, TokenArrays, inference_batches
-from polytag.nn.training.devices import autocast, pick_precision
+from polytag.nn.training.devices import autocast, multiplies_in_tiles, pick_precision
 
 if TYPE_CHECKING:
     from polytag.run import Run
 
-PLACES = {"cpu": 512, "cuda": 131_072}  # tokens, with padding, that are encoded at once; more do not fit into a CPU's caches
+_PLACES = {"cpu": 512, "cuda": 131_072}  # tokens, with padding, that are encoded at once; more do not fit into a CPU's caches
+_TILED = 4_096  # the same where a CPU multiplies in tiles; fewer would leave them waiting
+
+
+def tokens_at_once(device: torch.device) -> int:
+    """The number of tokens, with padding, that a device encodes at once, in the present precision."""
+    tiled = device.type == "cpu" and torch.is_autocast_enabled("cpu") and multiplies_in_tiles()
+    return _TILED if tiled else _PLACES[device.type]
 
 
 def encoding_batches(data: Documents, most_rows: int, places: int = 0) -> Iterator[tuple[NDArray[np.int64], Batch]]:
@@ -26,7 +33,7 @@ def encoding_batches(data: Documents, most_rows: int, places: int = 0) -> Iterat
 
 
 def _batches(data: Documents, most_rows: int, places: int = 0) -> list[NDArray[np.int64]]:
-    return inference_batches(data.lengths * data.windows, most_rows, places or PLACES[data.device.type])
+    return inference_batches(data.lengths * data.windows, most_rows, places or tokens_at_once(data.device))
 
 
 def _batch(data: Documents, rows: NDArray[np.int64]) -> Batch:
@@ -43,9 +50,9 @@ def document_vectors(
     device = next(encoder.parameters()).device
     found = np.zeros((len(arrays.lengths), encoder.hidden), dtype=np.float32)
     data = Documents(arrays, layout, device)
-    batches = _batches(data, len(found))
     encoder.eval()
     with torch.inference_mode(), autocast(device, pick_precision(precision, device, encoder)):
+        batches = _batches(data, len(found))  # their size depends on the precision
         for rows in batches if run is None else run.track(batches, "document vectors, in batches"):
             batch = _batch(data, rows)
             vectors = pool(encoder(batch.ids, batch.mask), batch.mask, pooling).float()

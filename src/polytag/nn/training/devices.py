@@ -58,18 +58,29 @@ def pick_precision(name: str, device: torch.device, network: nn.Module | None = 
 @functools.cache
 def multiplies_in_bf16() -> bool:
     """Whether this processor has products in bf16, and oneDNN is allowed to use them."""
-    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
     found = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
-    if not found or not any(part in allowed for part in ("ALL", "DEFAULT", "BF16", "FP16", "AMX")):
-        return False
-    return not ended_by_bf16()
+    return found and _allowed("BF16", "FP16", "AMX") and not ended_by_bf16()
 
 
 @functools.cache
 def ended_by_bf16() -> bool:
     """Whether a product in bf16 ends the process: some virtual machines announce the tiles of AMX, and do not have them."""
-    tiles = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
-    return bool(tiles) and not survives(_product_in_bf16)
+    return _has_tiles() and not survives(_product_in_bf16)
+
+
+def multiplies_in_tiles() -> bool:
+    """Whether products in bf16 use the tiles of AMX, and oneDNN is allowed to use them."""
+    return _has_tiles() and _allowed("AMX") and multiplies_in_bf16()
+
+
+def _has_tiles() -> bool:
+    return bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
+
+
+def _allowed(*parts: str) -> bool:
+    """Whether oneDNN may use instructions with one of these names."""
+    most = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
+    return any(part in most for part in ("ALL", "DEFAULT", *parts))
 
 
 def _product_in_bf16() -> None:
