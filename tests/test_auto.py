@@ -40,6 +40,7 @@ from polytag.scores import Scores
 from polytag.verbs.training import DataPlan
 from polytag.work.child_processes import ChildProcesses
 from polytag.work.workplace import HERE
+from toys import Unfinished
 
 FACTS = Facts(7_000, 90, 120, 1.2, 400, 0.99, True, False)
 
@@ -526,20 +527,13 @@ def test_candidates_are_compared_on_sets_as_the_decision_makes_them(toy: Toy, sh
 
 def test_a_small_share_of_little_time_is_still_enough_to_start(toy: Toy) -> None:
     """A fifth of 14 s would not be more than the start of a process."""
-    given: list[float] = []
-
-    class Timed(Workshop):
-        def train(
-            self, candidate: Candidate, train: Corpus, valid: Any, seconds: float, options: Any = None, paced: Any = None
-        ) -> None:
-            given.append(seconds)
-
-    lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(0.3), Clock(18), Run(), Timed(HERE, {}))
+    shop = Unfinished(HERE, {})
+    lane = searching._Lane(FACTS, toy.train, toy.valid, Wanted(0.3), Clock(18), Run(), shop)
     lane.try_out(Candidate("lp", "lp", "linear", 0.2))
-    assert len(given) == 1
+    assert len(shop.given) == 1
     lane.clock = Clock(18, spent=11.5)  # with the four seconds that are kept, 2.5 are left
     lane.try_out(Candidate("lp", "lp", "linear", 0.2))
-    assert len(given) == 1 and lane.tried[-1].reason
+    assert len(shop.given) == 1 and lane.tried[-1].reason
 
 
 def test_time_that_is_left_goes_to_further_seeds_of_the_best_networks(toy: Toy) -> None:

@@ -22,20 +22,11 @@ from polytag.models.mixture.sent_documents import corpus_state
 from polytag.models.model import State
 from polytag.run import Run
 from polytag.work.workplace import HERE
-from toys import tiny_bert
+from toys import Stopwatch, tiny_bert
 
 FACTS = Facts(7_000, 90, 300, 1.2, 400, 0.99, True, False)
 EMBED = Candidate("embed", "embed", "vectors", 0.8)
 SPEEDS = Speeds(1e11, 1e11, 1e11)  # operations per second
-
-
-class Stopwatch:
-    """A clock that only moves when it is told to."""
-
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @pytest.fixture

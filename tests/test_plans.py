@@ -20,6 +20,7 @@ from polytag.corpus import Corpus
 from polytag.models.model import State
 from polytag.run import Run
 from polytag.work.workplace import HERE
+from toys import Unfinished
 
 FACTS = Facts(7_000, 90, 120, 1.2, 400, 0.99, True, False)
 
@@ -122,20 +123,13 @@ def test_vectors_are_tried_in_time_that_would_be_idle(toy: Toy) -> None:
 
 def test_vectors_may_use_the_time_that_no_network_could_use(toy: Toy) -> None:
     """They are planned for their share; where they turn out slower, they are not ended before the rest of the time."""
-    given: list[float] = []
-
-    class Timed(Workshop):
-        def train(
-            self, candidate: Candidate, train: Corpus, valid: Any, seconds: float, options: Any = None, paced: Any = None
-        ) -> None:
-            given.append(seconds)
-
-    lane = Lane(FACTS, toy.train, toy.valid, Wanted(10.0), Clock(600), Run(), Timed(HERE, {}))
+    shop = Unfinished(HERE, {})
+    lane = Lane(FACTS, toy.train, toy.valid, Wanted(10.0), Clock(600), Run(), shop)
     embed, bert = (one for one in ladder(FACTS) if one.name in ("embed", "bert"))
     for speed, share in ((3e12, embed.share), (1e11, 1.0)):
         lane.plans.speeds, lane.plans.later = even(speed), [bert]
         lane.try_out(embed)
-        assert given[-1] == pytest.approx(share * lane.clock.left(), abs=1)
+        assert shop.given[-1] == pytest.approx(share * lane.clock.left(), abs=1)
     assert lane.tried[-1].reason.startswith("stopped after")
 
 

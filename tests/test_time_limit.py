@@ -17,21 +17,12 @@ from polytag.nn.training.optimiser import Setup
 from polytag.nn.training.time_limit import TimeLimit
 from polytag.run import Run
 from polytag.text.tokens import WordTokens
-from toys import setup, toy_corpus
-
-
-class Clock:
-    """A clock that only moves when it is told to."""
-
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
+from toys import Stopwatch, setup, toy_corpus
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> Stopwatch:
+    found = Stopwatch()
     monkeypatch.setattr(time_limit, "time", found)
     return found
 
@@ -39,7 +30,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.mark.parametrize(
     ("pace", "evaluation", "planned"), [(0.5, 0.0, 10_000), (0.5, 3.0, 10_000), (0.5, 3.0, 60), (4.0, 9.0, 500)]
 )
-def test_steps_and_evaluations_fit_as_a_simulation_says(clock: Clock, pace: float, evaluation: float, planned: int) -> None:
+def test_steps_and_evaluations_fit_as_a_simulation_says(clock: Stopwatch, pace: float, evaluation: float, planned: int) -> None:
     epoch, seconds, slow = 20, 120.0, 7.0
     limit, total, step = TimeLimit(seconds / 60, epoch, evaluation / (pace * 0.4)), planned, 0
     start = clock.now
@@ -59,7 +50,7 @@ def test_steps_and_evaluations_fit_as_a_simulation_says(clock: Clock, pace: floa
         assert step == planned
 
 
-def test_a_resumed_training_has_the_time_that_is_left(clock: Clock) -> None:
+def test_a_resumed_training_has_the_time_that_is_left(clock: Stopwatch) -> None:
     limit = TimeLimit(1.0, 1000, 0.0)
     limit.spent, limit.first = 50.0, 64
     for step in range(65, 97):
@@ -113,7 +104,7 @@ def test_without_a_limit_nothing_is_timed() -> None:
 
 @pytest.mark.parametrize(("pace", "said"), [(4.0, ["30 %"]), (40.0, ["4 %"]), (0.5, [])])
 def test_a_training_of_less_than_an_epoch_says_so_once(
-    clock: Clock, caplog: pytest.LogCaptureFixture, pace: float, said: list[str]
+    clock: Stopwatch, caplog: pytest.LogCaptureFixture, pace: float, said: list[str]
 ) -> None:
     """As soon as the pace is known or the training ends, and not where an epoch fits."""
     limit, total, step = TimeLimit(2, 100, 0), 10_000, 0

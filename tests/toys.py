@@ -1,10 +1,10 @@
-"""Small things that the tests of the neural models share: a corpus that can be learned, and a tiny encoder in a folder."""
+"""Small things that tests share: a corpus that can be learned, a tiny encoder in a folder, a clock that stands still."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,10 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from polytag.auto.ladder import Candidate
+from polytag.auto.trial import Workshop
 from polytag.config.groups.training_settings import ComputeSettings, TrainingSettings
 from polytag.corpus import Corpus
 from polytag.linear.svm import Problem
 from polytag.nn.training.optimiser import Setup
+from polytag.work.workplace import Workplace
 from polytag.xmc.index import LabelTree
 from polytag.xmc.rank import TreeRanker
 from polytag.xmc.tree_training import Ranking, TreeTraining
@@ -32,6 +35,28 @@ HINTS = {
 }
 DOCUMENTS = [[2, 3, 4, 5, 6], [7], [3, 3]]  # as numbers of tokens
 FILLERS = ("the", "a", "of", "on", "and", "with", "some", "many", "new", "old", "red", "green", "blue", "big", "small")
+
+
+class Stopwatch:
+    """A clock that only moves when it is told to."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Unfinished(Workshop):
+    """A place where no training of a search is finished; it remembers the time that each was given."""
+
+    def __init__(self, place: Workplace, shared: Mapping[str, Any]) -> None:
+        super().__init__(place, shared)
+        self.given: list[float] = []
+
+    def train(
+        self, candidate: Candidate, train: Corpus, valid: Any, seconds: float, options: Any = None, paced: Any = None
+    ) -> None:
+        self.given.append(seconds)
 
 
 def toy_corpus(n: int, seed: int = 0, most: int = 12) -> Corpus:

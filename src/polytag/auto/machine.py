@@ -16,7 +16,7 @@ _WORDS, _WIDTHS = (300, 256), (3, 4, 5)
 _LENGTH, _BATCH, _FEW = 128, 32, 4  # tokens of a text, texts of a training step, and of one of convolutions
 _GPU = 2e13  # operations per second that a small batch reaches
 _BACKWARD = 3.0  # cost of a training step relative to inference
-_TIMES = 3  # the smallest of several times is that of a moment without other work
+_TIMES = 5  # the smallest of several times is that of a moment without other work
 
 
 class Speeds(NamedTuple):
