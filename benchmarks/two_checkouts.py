@@ -27,7 +27,10 @@ JOBS: dict[str, tuple[str, str, dict[str, Any], int]] = {  # name: corpus, model
     "br on debtags": ("debtags", "br", {"c": [0.5], "ngrams": [1]}, 0),
     "xlinear on debdeps": ("debdeps", "xlinear", {}, 0),
     "bert on reuters": ("reuters", "bert", {"epochs": 1, "max_length": 64}, 200),
+    "embed on debtags": ("debtags", "embed", {"c": [0.5]}, 1_000),
 }
+
+NETWORKS = ("bert", "embed")  # trained once, and on a tenth of the texts in inference
 
 
 def work(name: str, data: Path, saved: Path, train: bool) -> dict[str, float]:
@@ -40,7 +43,7 @@ def work(name: str, data: Path, saved: Path, train: bool) -> dict[str, float]:
     corpus, model, options, most = JOBS[name]
     folder = data / corpus
     labels = LabelSet.read(next(folder.glob("labels.jsonl*")))
-    texts = Corpus.read(folder / "test.jsonl.xz", labels=labels).texts[:: 10 if model == "bert" else 1]
+    texts = Corpus.read(folder / "test.jsonl.xz", labels=labels).texts[:: 10 if model in NETWORKS else 1]
     found = {}
     if train:
         documents, valid = (Corpus.read(folder / f"{part}.jsonl.xz", labels=labels) for part in ("train", "valid"))
@@ -92,7 +95,7 @@ def compare(old: Path, new: Path, data: Path, rounds: int, jobs: list[str]) -> d
         for number, name in enumerate(jobs):
             found: dict[Path, list[dict[str, float]]] = {old: [], new: []}
             for turn in range(rounds):
-                train = JOBS[name][1] != "bert" or turn == 0
+                train = JOBS[name][1] not in NETWORKS or turn == 0
                 for checkout in (old, new) if turn % 2 == 0 else (new, old):
                     found[checkout].append(in_process(checkout, name, data, Path(folder) / str(number), train))
             result[name] = {key: _row(found[old], found[new], key) for key in found[old][0]}
