@@ -11,6 +11,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from conftest import Command, Toy
+from polytag.auto import choice as choosing
 from polytag.auto import model_search as searching
 from polytag.auto import pilot, plans, trial
 from polytag.auto.automatic import auto_run, automatic, of_choice
@@ -206,6 +207,26 @@ def test_weights_from_few_documents_stay_near_the_lead(goal: Goal, monkeypatch: 
         assert sum(found.weights) == pytest.approx(1)
         shares.append(found.weights[0])
     assert shares[0] > 0.8 > shares[1]
+
+
+def test_weights_are_compared_on_a_bounded_number_of_documents(goal: Goal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of weights are compared; the mixture itself is judged on all documents."""
+    rng, rows, seen = np.random.default_rng(0), np.arange(600), []
+    truth = goal.truth.toarray()
+    two = [known(name, noisy(rng, truth, 2.5), rows) for name in "ab"]
+    fit = choosing.fit_weights
+
+    def watched(parts: Any, truth: Any, *given: Any) -> Any:
+        seen.append((*(len(part) for part in parts), truth.shape[0]))
+        return fit(parts, truth, *given)
+
+    monkeypatch.setattr(choosing, "fit_weights", watched)
+    whole = choose(two, goal, Limits())
+    monkeypatch.setattr(choosing, "_WEIGHED", 300)
+    found = choose(two, goal, Limits())
+    assert seen == [(600, 600, 600), (300, 300, 300)]
+    assert len(found.parts) == 2 and len(found.compared) == 600
+    assert found.weights == pytest.approx(whole.weights, abs=0.2)
 
 
 def errors_above_the_lead(goal: Goal, trained: list[Trained]) -> float:
@@ -473,17 +494,20 @@ def test_a_failure_with_all_documents_keeps_what_a_part_has_given(toy: Toy) -> N
     assert [one.value for one in lane.tried] == [0.9]
 
 
-def test_the_choice_among_many_documents_has_time_of_its_own(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("share", [1.0, 0.1])
+def test_the_choice_has_time_of_its_own(share: float, toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many times the time of a comparison as it needs, whether all documents are compared or some of them."""
     lane = searching._Lane(FACTS, toy.train, None, Wanted(10.0), Clock(600), Run(), Workshop(HERE, {}))
     before, rows = lane.clock.left(), np.arange(len(toy.train))
     one = known("br", np.random.default_rng(0).random((len(rows), 6)), rows)
     lane.finished = [one]
-    lane.goal = replace(lane.goal, compared=rows[: len(rows) // 10])
+    some = int(share * len(rows))
+    lane.goal = replace(lane.goal, compared=None if share == 1 else rows[:some])
     times = iter((0.0, 10.0))
     monkeypatch.setattr(lane.clock, "elapsed", lambda: next(times, 10.0))
     monkeypatch.setattr(Goal, "value", lambda *given: 0.5)
     assert lane._value(one) == 0.5
-    assert lane.clock.left() == pytest.approx(600 - 10 - (4 * 10 + 2 * 10 * len(rows) / (len(rows) // 10)), abs=1)
+    assert lane.clock.left() == pytest.approx(600 - 10 - (6 * 10 + 2 * 10 * len(rows) / some), abs=1)
     assert before == pytest.approx(600 - 36, abs=1)
 
 

@@ -88,37 +88,38 @@ def test_a_part_that_is_far_smaller_than_that_of_the_first_is_not_tried(toy: Toy
 # -- an encoder's vectors ----------------------------------------------------------------------------------------------
 
 
-def test_vectors_read_as_many_tokens_as_fit_into_the_time(toy: Toy) -> None:
+def test_vectors_read_as_many_tokens_as_fit_into_the_time(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     """All documents at the full length, then shorter; without a pilot, which would read an eighth of them twice."""
     shop = Workshop(HERE, {})
     lane = Lane(replace(FACTS, words=300), toy.train, None, Wanted(2), Clock(120), Run(), shop)
-    lane.plans.speeds = even(1e11)
+    lane.plans.speeds, lane.plans.later = even(1e11), [Candidate("cnn", "cnn", "network", 0.35)]
+    monkeypatch.setattr(lane.plans, "fits", lambda *given: True)  # so that no time would be idle
     embed = Candidate("embed", "embed", "vectors", 0.8)
-    needed = {length: vector_seconds(lane.plans.facts, length, lane.plans.speeds) for length in (256, 128, 64)}
-    assert needed[256] > 1.9 * needed[128] > 3.5 * needed[64]
-    for length, options in ((256, {}), (128, {"max_length": 128}), (64, {"max_length": 64})):
+    needed = {length: vector_seconds(lane.plans.facts, length, lane.plans.speeds) for length in (256, 128, 64, 32)}
+    assert needed[256] > 1.9 * needed[128] > 3.5 * needed[64] > 6.9 * needed[32]
+    for length in (256, 128, 64, 32):
         planned = lane.plans.vectors(embed, 6 + 1.51 * needed[length])
         assert not isinstance(planned, str)
-        assert len(planned[0]) == len(toy.train) and planned[1] == options
+        assert len(planned[0]) == len(toy.train) and planned[1] == ({} if length == 256 else {"max_length": length})
     lane.tried[:] = [Tried("br", 0.8, 20.0, 100)]  # so the classifiers over the vectors will take 30 s
     assert lane.plans.vectors(embed, 6 + 29 + 1.5 * needed[256])[1] == {"max_length": 128}
     assert lane.plans.vectors(embed, 6 + 31 + 1.5 * needed[256])[1] == {}
+    forest = replace(embed, model="xlinear", options={"trees": 3})  # 90 s
+    assert lane.plans.vectors(forest, 6 + 89 + 1.5 * needed[256])[1] == {"max_length": 128}
+    assert lane.plans.vectors(forest, 6 + 91 + 1.5 * needed[256])[1] == {}
     lane.tried.clear()
-    lane.plans.later = [Candidate("cnn", "cnn", "network", 0.35)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lane.plans, "fits", lambda *given: True)
-        assert "would take about" in str(lane.plans.vectors(embed, 6 + 1.49 * needed[64]))
+    assert "would take about" in str(lane.plans.vectors(embed, 6 + 1.49 * needed[32]))
 
 
 def test_vectors_are_tried_in_time_that_would_be_idle(toy: Toy) -> None:
     """The measured speed may be half of the real one; but what would take far too long is not tried."""
     lane = Lane(FACTS, toy.train, None, Wanted(2), Clock(120), Run(), Workshop(HERE, {}))
     embed, left = Candidate("embed", "embed", "vectors", 0.8), lane.clock.left()
-    enough = 1.5 * vector_seconds(FACTS, 64, even(1.0))  # operations at the shortest length
+    enough = 1.5 * vector_seconds(FACTS, 32, even(1.0))  # operations at the shortest length
     for times, tried in ((2.0, True), (4.0, False)):
         lane.plans.speeds = even(enough / (times * left - 6))
         planned = lane.plans.vectors(embed, embed.share * left)
-        assert (not isinstance(planned, str) and planned[1] == {"max_length": 64}) is tried
+        assert (not isinstance(planned, str) and planned[1] == {"max_length": 32}) is tried
 
 
 def test_vectors_may_use_the_time_that_no_network_could_use(toy: Toy) -> None:

@@ -27,7 +27,8 @@ _MOST = 4  # parts of a mixture
 _GAIN = NOISE / 2  # by which a mixture must be better than the best alone; it varies less on new documents
 _LEAST_SHARE = 0.08  # a part with a smaller weight is left out
 _SEARCHED = 30  # labels per document on which weights are compared if there are very many
-_CELLS = 5_000_000  # documents x labels up to which weights are compared on all labels
+_CELLS = 1_000_000  # documents x labels up to which weights are compared on all labels
+_WEIGHED = 10_000  # documents on which weights are compared, hundreds of times; more would hardly change one
 _COMPARED = 5_000, 50_000  # least and largest number of documents on which candidates are compared
 _JUDGED = 20_000_000  # of these documents x labels; with more than MANY labels, few of each document are kept
 _CAUTION = Caution()
@@ -267,12 +268,12 @@ def _mixed(ranked: Sequence[Trained], goal: Goal, limits: Limits, caution: Cauti
 def _weighed(parts: list[Trained], goal: Goal, caution: Caution) -> Choice | None:
     """The mixture of these parts; the first one stays, because weights are shrunk towards it."""
     rows, every = goal.rows(parts), common_rows(parts)
-    truth = csr_array(goal.truth[rows])
+    few = rows if len(rows) <= _WEIGHED else rows[np.linspace(0, len(rows) - 1, _WEIGHED).astype(np.int64)]
     whole = [at_rows(one, every) for one in parts]
-    held = [_some(scores, every, rows) for scores in whole]
-    many = len(rows) * len(goal.labels) > _CELLS
-    searched = [scores.best(_SEARCHED) if many else scores for scores in held]
-    weights = fit_weights(searched, truth, goal.metric, goal.least).weights
+    searched = [_some(scores, every, few) for scores in whole]
+    if len(few) * len(goal.labels) > _CELLS:
+        searched = [scores.best(_SEARCHED) for scores in searched]
+    weights = fit_weights(searched, csr_array(goal.truth[few]), goal.metric, goal.least).weights
     kept = [at for at, weight in enumerate(weights) if at == 0 or weight >= _LEAST_SHARE]
     if len(kept) < 2:
         return None

@@ -13,6 +13,7 @@ MANY = 3_000  # labels from which a tree replaces one separator per label
 _CHAINED = 250  # labels up to which a chain is tried
 _SETS = 5_000  # label sets up to which a label powerset is tried
 _TREE = 300  # labels from which a tree is tried too
+_TREES = 3  # trees of a forest: more gain less than they cost
 _ALL = {"candidates": 10_000, "beam": 100}  # a tree of up to MANY labels scores all of them, so that it can be part of a mixture
 _STEPS, _BATCH = 3_500, 32  # of a fine-tuned encoder: with few documents, five epochs are too few of them
 _EPOCHS = 5, 20
@@ -46,7 +47,7 @@ def ladder(facts: Facts) -> list[Candidate]:
     if many:
         labels = {"voters": "labels", "sharpness": 4.0}
         found.append(Candidate("nearest:labels", "nearest", "linear", 0.3, labels, helper=True))
-        found += [_linear("nearest", 0.6), Candidate("xlinear:trees", "xlinear", "linear", 0.7, {"trees": 3})]
+        found += [_linear("nearest", 0.6), Candidate("xlinear:trees", "xlinear", "linear", 0.7, {"trees": _TREES})]
     if not many and facts.labels >= _TREE:
         found.append(Candidate("xlinear", "xlinear", "linear", 0.25, _ALL))
     if not many and facts.sets <= _SETS:
@@ -63,8 +64,9 @@ def _linear(model: str, share: float) -> Candidate:
 def _networks(facts: Facts, many: bool, english: bool) -> list[Candidate]:
     found = []
     if english:
-        embed = Candidate("embed", "embed", "vectors", 0.8)
-        found.append(Candidate("xlinear:vectors", "xlinear", "vectors", 0.8, {"document_encoder": "minilm"}) if many else embed)
+        forest = {"document_encoder": "minilm", "trees": _TREES}
+        name, model, options = ("xlinear:vectors", "xlinear", forest) if many else ("embed", "embed", {})
+        found.append(Candidate(name, model, "vectors", 0.8, options))
     if not many and facts.documents >= 1_000:
         found.append(Candidate("cnn", "cnn", "network", 0.35, {"max_length": 256}))
     if not many and english and facts.documents >= 300:

@@ -32,7 +32,7 @@ _HELD = 0.1, 5_000  # share of documents in the hold-out, and their maximum numb
 _LEAST_ALLOWED = 2 * START  # seconds, if they are left, where the share of a candidate is less
 _SEEDS = 3  # trainings of a network, if time is left
 _NEAR = 0.02  # a network that is further below the best candidate is not trained again
-_CLOSING = 4, 2  # the choice takes this many times one comparison, and thresholds of all documents this many times theirs
+_CLOSING = 6, 2  # the choice takes this many times one comparison, and thresholds of all documents this many times theirs
 
 
 @dataclass(frozen=True)
@@ -131,16 +131,15 @@ class _Lane:
         return True
 
     def _value(self, one: Trained) -> float:
-        """The metric of a finished candidate; of very many documents, its time says how much the choice will need."""
+        """The metric of a finished candidate; its time says how much the choice will need."""
         rows, key = self.goal.rows(self.finished), (one.candidate.name, one.candidate.whole)
         known = self.values.get(key)
         if known is not None and known[0] == len(rows):
             return known[1]
         started = self.clock.elapsed()
         value = self.goal.value(at_rows(one, rows), rows)
-        if self.goal.compared is not None:
-            once = self.clock.elapsed() - started
-            self.clock.reserve(_CLOSING[0] * once + _CLOSING[1] * once * len(one.rows) / max(1, len(rows)))
+        once = self.clock.elapsed() - started
+        self.clock.reserve(_CLOSING[0] * once + _CLOSING[1] * once * len(one.rows) / max(1, len(rows)))
         self.values[key] = (len(rows), value)
         return value
 

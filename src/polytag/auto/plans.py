@@ -28,17 +28,17 @@ _LEAST_PART = 0.5  # of the documents of the first candidate: with fewer, anothe
 _CHEAP = 0.35  # of the time that is left: a training that takes less is tried even if it cannot win, as a mixture may gain by it
 _AROUND = 0.08  # share of a network's time for what comes before and after its steps: tokens, and scores of held-out documents
 _EPOCHS = 0.5  # a network that cannot finish this share of its epochs is not tried: it is far below linear models then
-_LENGTHS = (256, 128, 64)
-_HOPE = 3.0  # times the time that is left: idle time is spent on vectors up to here, as the measured speed may be too low
+_LENGTHS = (256, 128, 64, 32)
 _MARGIN = 1.5  # of the estimated time of vectors: beside other work a machine has shown two thirds of its measured speed
-_SEEN_MARGIN = 1.1  # the same once vectors have shown their speed
-_OVER = 1.5  # classifiers over vectors take this many times the first candidate's seconds
+_HOPE = 3.0  # times the time that is left: vectors are tried in idle time up to here, as the measured speed may be too low
+_SEEN = 1.1, 1.0  # margin and hope once vectors have shown their speed
+_OVER = 1.5  # classifiers over vectors, and each tree over them, take this many times the first candidate's seconds
 
 
 class Plan(NamedTuple):
     """The documents of a training, its further options, and the seconds after which it is ended.
 
-    ``paced`` are the seconds within which its long loops must be over, where something could be done about it; else None.
+    ``paced`` are the seconds within which its long loops must be over; None = nothing is known about them.
     """
 
     rows: Rows
@@ -60,7 +60,7 @@ class Plans:
         self.everything: Rows = np.arange(len(train))
         self.pilot = Pilot.of(train if self.valid is None else train.concat(self.valid), seed)
         self.speeds: Speeds | None = None
-        self.margin = _MARGIN
+        self.margin, self.hope = _MARGIN, _HOPE
         self.later: list[Candidate] = []
         self.late: dict[str, tuple[Candidate, float]] = {}  # their share was too short; with the seconds they need
 
@@ -74,8 +74,8 @@ class Plans:
         if candidate.kind != "vectors":
             left = self.clock.left()
             return Plan(rows, options, left if candidate.kind == "network" else max(allowed, 0.6 * left), None)
-        seconds, shortest = self.limit(allowed), _length(options) == _LENGTHS[-1]
-        return Plan(rows, options, seconds, None if shortest else seconds - START - self._classifiers())
+        seconds = self.limit(allowed)
+        return Plan(rows, options, seconds, seconds - START - self._classifiers(candidate))
 
     def limit(self, allowed: float) -> float:
         """The time that is allowed; all that is left if no later network could use the rest."""
@@ -111,24 +111,27 @@ class Plans:
 
     def vectors(self, candidate: Candidate, allowed: float) -> Part | str:
         """All documents, and as many tokens of each as fit into the time. Reading them takes it all, so there is no pilot."""
+        most, left = self.limit(allowed), self.clock.left()
         for length in _LENGTHS:
-            needed = 2 * START + self._classifiers() + self.margin * vector_seconds(self.facts, length, self._speeds())
-            if needed <= allowed:
+            encoding = self.margin * vector_seconds(self.facts, length, self._speeds())
+            needed = 2 * START + self._classifiers(candidate) + encoding
+            if needed <= most:
                 return self.everything, {} if length == _LENGTHS[0] else {"max_length": length}
-        if self.limit(allowed) > allowed and needed <= _HOPE * self.clock.left():  # nobody else could use the time
+        if most > allowed and needed <= self.hope * left:  # nobody else could use the time
             return self.everything, {"max_length": _LENGTHS[-1]}
         return f"would take about {_time(needed)}"
 
     def slow_down(self, plan: Plan, needed: float) -> None:
         """Correct the speed of this machine by the seconds that vectors would have taken; other work may have come."""
         length = _length(plan.options)
-        log.info("%d tokens of every document would take %s; texts are shortened", length, _time(needed))
+        log.info("%d tokens of every document would take %s, which is too long", length, _time(needed))
         self.speeds = self._speeds().slower(needed / vector_seconds(self.facts, length, self._speeds()))
-        self.margin = _SEEN_MARGIN
+        self.margin, self.hope = _SEEN
 
-    def _classifiers(self) -> float:
+    def _classifiers(self, candidate: Candidate) -> float:
         """Seconds of the classifiers over an encoder's vectors."""
-        return _OVER * next((one.seconds for one in self.tried if one.value is not None), 0.0)
+        first = next((one.seconds for one in self.tried if one.value is not None), 0.0)
+        return _OVER * int(candidate.options.get("trees", 1)) * first
 
     # -- linear models ---------------------------------------------------------------------------------------------
 
