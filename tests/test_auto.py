@@ -503,12 +503,16 @@ def test_the_choice_has_time_of_its_own(share: float, toy: Toy, monkeypatch: pyt
     lane.finished = [one]
     some = int(share * len(rows))
     lane.goal = replace(lane.goal, compared=None if share == 1 else rows[:some])
-    times = iter((0.0, 10.0))
-    monkeypatch.setattr(lane.clock, "elapsed", lambda: next(times, 10.0))
+    seconds = iter((0.0, 90.0, 100.0, 110.0))  # of a comparison that compiles, and of another one
+    monkeypatch.setattr(lane.clock, "elapsed", lambda: next(seconds, 0.0))
     monkeypatch.setattr(Goal, "value", lambda *given: 0.5)
-    assert lane._value(one) == 0.5
-    assert lane.clock.left() == pytest.approx(600 - 10 - (6 * 10 + 2 * 10 * len(rows) / some), abs=1)
     assert before == pytest.approx(600 - 36, abs=1)
+    for name, spent in (("br", 90), ("cc", 10)):
+        assert lane._value(replace(one, candidate=replace(one.candidate, name=name))) == 0.5
+        kept = 6 * spent + 2 * spent * len(rows) / some
+        assert lane.clock._reserved == pytest.approx(kept)
+    lane.clock.reserve(1.0)
+    assert lane.clock.left() == pytest.approx(600 - 36)
 
 
 @pytest.mark.parametrize("cheap", [False, True])

@@ -20,11 +20,11 @@ class Clock:
     def __init__(self, seconds: float, spent: float = 0.0) -> None:
         """``seconds`` is the limit, ``spent`` what earlier sessions of this search used."""
         self.seconds, self.spent, self._begun = seconds, spent, time.monotonic()
-        self._reserved = max(_LEAST_RESERVED, _RESERVED * seconds)
+        self._least = self._reserved = max(_LEAST_RESERVED, _RESERVED * seconds)
 
     def reserve(self, seconds: float) -> None:
-        """Keep at least this much time for what comes after the trainings."""
-        self._reserved = max(self._reserved, seconds)
+        """Keep this much time for what comes after the trainings, and a share of all time at least."""
+        self._reserved = max(self._least, seconds)
 
     def elapsed(self) -> float:
         """Seconds so far."""

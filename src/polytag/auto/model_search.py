@@ -109,6 +109,7 @@ class _Lane:
         self.finished: list[Trained] = []
         self.tried: list[Tried] = []
         self.values: dict[tuple[str, bool], tuple[int, float]] = {}  # of a candidate: the compared documents, the metric
+        self.pace = float("inf")  # seconds of a comparison per document; the first one may include compilation
         self.plans = Plans(facts, (train, valid), self.goal, clock, shop, wanted.seed, self.tried)
 
     # -- one candidate ---------------------------------------------------------------------------------------------
@@ -138,8 +139,9 @@ class _Lane:
             return known[1]
         started = self.clock.elapsed()
         value = self.goal.value(at_rows(one, rows), rows)
-        once = self.clock.elapsed() - started
-        self.clock.reserve(_CLOSING[0] * once + _CLOSING[1] * once * len(one.rows) / max(1, len(rows)))
+        each = (self.clock.elapsed() - started) / max(1, len(rows))
+        self.pace = min(self.pace, each)
+        self.clock.reserve(self.pace * (_CLOSING[0] * len(rows) + _CLOSING[1] * len(one.rows)))
         self.values[key] = (len(rows), value)
         return value
 
