@@ -76,6 +76,7 @@ def test_the_script_of_the_letters_is_seen() -> None:
         ),
         ({"labels": 35_000, "gpu": True}, {"xlinear", "xbert"}, {"br", "bert"}),
         ({"labels": 600, "sets": 9_000}, {"br", "xlinear", "embed"}, {"cc", "lp", "nearest", "xlinear:vectors"}),
+        ({"labels": 600, "sets": 900, "documents": 1_000}, {"br", "lp", "embed"}, {"xlinear"}),
         ({"latin": 0.1}, {"br", "cnn"}, {"embed", "bert"}),
         ({"documents": 60}, {"br", "lp", "cc", "embed"}, {"cnn", "bert"}),
         ({"gpu": True}, {"bert", "laco"}, {"xbert"}),

@@ -49,7 +49,7 @@ class Limits:
         if self.speed and speed < self.speed:
             return f"predicts {speed:,.0f} documents/s, fewer than {self.speed:,.0f}"
         if self.gigabytes and size > self.gigabytes:
-            return f"needs {size:.2f} GiB, more than {self.gigabytes:g}"
+            return f"needs {size:.2g} GiB, more than {self.gigabytes:g}"
         return ""
 
 

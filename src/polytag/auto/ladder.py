@@ -13,6 +13,7 @@ MANY = 3_000  # labels from which a tree replaces one separator per label
 _CHAINED = 250  # labels up to which a chain is tried
 _SETS = 5_000  # label sets up to which a label powerset is tried
 _TREE = 300  # labels from which a tree is tried too
+SMALL = 1_000  # documents up to which all are compared out of fold; a tree holds out a tenth of them, so it is not tried
 _TREES = 3  # trees of a forest: more gain less than they cost
 _ALL = {"candidates": 10_000, "beam": 100}  # a tree of up to MANY labels scores all of them, so that it can be part of a mixture
 _STEPS, _BATCH = 3_500, 32  # of a fine-tuned encoder: with few documents, five epochs are too few of them
@@ -48,7 +49,7 @@ def ladder(facts: Facts) -> list[Candidate]:
         labels = {"voters": "labels", "sharpness": 4.0}
         found.append(Candidate("nearest:labels", "nearest", "linear", 0.3, labels, helper=True))
         found += [_linear("nearest", 0.6), Candidate("xlinear:trees", "xlinear", "linear", 0.7, {"trees": _TREES})]
-    if not many and facts.labels >= _TREE:
+    if not many and facts.labels >= _TREE and facts.documents > SMALL:
         found.append(Candidate("xlinear", "xlinear", "linear", 0.25, _ALL))
     if not many and facts.sets <= _SETS:
         found.append(_linear("lp", 0.2))

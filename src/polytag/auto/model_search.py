@@ -15,7 +15,7 @@ import numpy as np
 from polytag.auto.choice import Choice, Goal, Limits, at_rows, choose, compared_documents
 from polytag.auto.clock import Clock
 from polytag.auto.facts import Facts, look_at
-from polytag.auto.ladder import Candidate, ladder
+from polytag.auto.ladder import SMALL, Candidate, ladder
 from polytag.auto.pilot import AGAIN, START
 from polytag.auto.plans import Plans
 from polytag.auto.trial import Trained, Tried, Workshop, restored
@@ -27,7 +27,6 @@ from polytag.work.child_processes import ChildProcesses
 from polytag.work.workplace import HERE
 
 log = logging.getLogger(__name__)
-_SMALL = 1_000  # documents up to which all are compared out of fold, instead of a hold-out
 _HELD = 0.1, 5_000  # share of documents in the hold-out, and their maximum number
 _LEAST_ALLOWED = 2 * START  # seconds, if they are left, where the share of a candidate is less
 _SEEDS = 3  # trainings of a network, if time is left
@@ -89,7 +88,7 @@ def search(train: Corpus, valid: Corpus | None, wanted: Wanted, run: Run, clock:
 
 def _parts(train: Corpus, valid: Corpus | None, seed: int) -> tuple[Corpus, Corpus | None]:
     """Training documents and the common hold-out; none for few documents, which are compared out of fold."""
-    if valid is not None or len(train) <= _SMALL:
+    if valid is not None or len(train) <= SMALL:
         return train, valid
     share = min(_HELD[0], _HELD[1] / len(train))
     first, second = train.split(1 - share, share, seed=seed)

@@ -10,6 +10,7 @@ from polytag.run import Run
 
 T = TypeVar("T")
 _SURE = 5.0  # seconds of a loop after which its pace is believed
+_LATE = 1.1  # times the seconds that are left: a loop may turn out that much slower, as what follows has a margin too
 _MANY = 50  # steps of a loop whose pace says when it will be over
 
 
@@ -23,7 +24,7 @@ class TooSlow(Exception):
 
 
 class TimedRun(Run):
-    """A run without a folder that raises ``TooSlow`` in a loop of many steps that would end too late at its pace."""
+    """A run without a folder that raises ``TooSlow`` in a loop of many steps that would end far too late at its pace."""
 
     def __init__(self, seconds: float) -> None:
         """Loops must be over this many seconds from now."""
@@ -47,5 +48,5 @@ class TimedRun(Run):
                 start = now
                 continue
             needed = start - begun + (now - start) / done * (steps - 1)
-            if now - start >= _SURE and begun + needed > self._end:
+            if now - start >= _SURE and begun + needed / _LATE > self._end:
                 raise TooSlow(needed)

@@ -15,7 +15,8 @@ _WORDS = {"weights": "the weights of documents", "unknown": "which labels nobody
 def warn_of_ignored(model: Model, name: str, *corpora: Corpus | None) -> None:
     """Warn if the training of this model ignores weights or unjudged labels of documents; raise if it ignores soft targets."""
     if any(corpus is not None and corpus.soft is not None for corpus in corpora) and "soft" not in model.judged:
-        raise ConfigError(f"the model {name!r} does not learn probabilities of labels; distil into br, embed, bert or cnn")
+        others = "br, embed, bert, cnn, hmcn, leam or lsan"
+        raise ConfigError(f"the model {name!r} does not learn probabilities of labels; distil into {others}")
     given = [what for what in _WORDS if any(getattr(corpus, what, None) is not None for corpus in corpora)]
     if ignored := [_WORDS[what] for what in given if what not in model.judged]:
         log.warning("the model %r does not use %s; evaluation does", name, " and ".join(ignored))
