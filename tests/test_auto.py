@@ -95,6 +95,11 @@ def test_all_options_of_candidates_are_options_of_their_models() -> None:
             Recipe(one.model, dict(one.options)).checked()
 
 
+def test_a_forest_stands_on_words_and_on_vectors() -> None:
+    made = {one.name: one.options for one in ladder(replace(FACTS, labels=35_000))}
+    assert made["xlinear:vectors"]["trees"] == made["xlinear:trees"]["trees"] > 1
+
+
 def test_a_tree_of_few_labels_scores_all_of_them() -> None:
     """Otherwise it could not be part of a mixture."""
     tree = next(one for one in ladder(replace(FACTS, labels=3_000, sets=9_000)) if one.name == "xlinear")
